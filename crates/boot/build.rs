@@ -1,5 +1,5 @@
-//! Builds the program that stands in the place of process 1 (`init/main.rs`): without a library, and so by other options than
-//! all that cargo builds.
+//! Builds the program that stands in the place of process 1 (`init/main.rs`): without a library, and so by
+//! other options than all that cargo builds.
 
 use std::path::PathBuf;
 use std::process::Command;

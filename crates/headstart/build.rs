@@ -1,5 +1,5 @@
-//! Tells the linker what the program of starts begins with (`headstart_system::own_program`), where that lies (`first.ld`), and what becomes of
-//! the tables by which a panic unwinds.
+//! Tells the linker what the program of starts begins with (`headstart_system::own_program`), where that lies
+//! (`first.ld`), and what becomes of the tables by which a panic unwinds.
 
 use std::path::Path;
 
@@ -34,8 +34,8 @@ fn link(program: &str, argument: &str) {
     println!("cargo::rustc-link-arg-bin={program}={argument}");
 }
 
-/// Links a program by a script. LLVM's linker, which newer Rust takes by itself, would put the constants before the program's text, and has the
-/// kernel clear a second page.
+/// Links a program by a script. LLVM's linker, which newer Rust takes by itself, would put the constants
+/// before the program's text, and has the kernel clear a second page.
 fn by(program: &str, script: &Path) {
     link(program, "-fuse-ld=bfd");
     link(program, &format!("-Wl,-T,{}", script.display()));

@@ -1,5 +1,5 @@
-//! Compiles the BPF programs. What they need to know of the kernel is in this crate and in the BTF of the kernel they
-//! are loaded into, not in that of the machine that builds them.
+//! Compiles the BPF programs. What they need to know of the kernel is in this crate and in the BTF of the
+//! kernel they are loaded into, not in that of the machine that builds them.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -20,7 +20,8 @@ fn main() {
     }
 }
 
-/// Most of an object is names and line numbers, and most of the second is in the first, the dictionary that it is packed by.
+/// Most of an object is names and line numbers, and most of the second is in the first, the dictionary that
+/// it is packed by.
 fn pack(object: &[u8], dictionary: &[u8]) -> Vec<u8> {
     let packer = zstd::bulk::Compressor::with_dictionary(19, dictionary);
     let packed = packer.and_then(|mut packer| packer.compress(object));

@@ -1,7 +1,7 @@
-//! What the fuzzers share: files with their checksums made right, for these would stop nearly every mutation at the
-//! door, and a machine to plan for.
+//! What the fuzzers share: files with their checksums made right, for these would stop nearly every mutation
+//! at the door, and a machine to plan for.
 
-use headstart_model::machine::{Cost, Device, DeviceClass, Extent, FileFacts, FirstTouch, Found, Machine};
+use headstart_model::machine::{Cost, Device, DeviceClass, Extent, FileFacts, FirstTouch, Machine, PathKind};
 use headstart_plan::Want;
 
 pub mod random;
@@ -35,7 +35,7 @@ pub fn machine(wanted: &[Want]) -> Machine {
     };
     let file = |(index, want): (usize, &Want)| FileFacts {
         path: want.path.clone(),
-        found: Found::File,
+        found: PathKind::File,
         device: Some((index % 2) as u32),
         inode: index as u64,
         generation: 1,

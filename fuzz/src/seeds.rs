@@ -1,5 +1,6 @@
-//! A small sound file of each kind as DIR/KIND/seed, and the same with nothing compressed, for the fuzzers to begin from: few changes
-//! of a compressed section leave anything to decode. The target `structured` begins from all, and writes them, for it uses all kinds.
+//! A small sound file of each kind as DIR/KIND/seed, and the same with nothing compressed, for the fuzzers to
+//! begin from: few changes of a compressed section leave anything to decode. The target `structured` begins
+//! from all, and writes them, for it uses all kinds.
 
 use headstart_model::format::{Container, Kind, Writer};
 use headstart_model::machine::FirstTouch;
@@ -136,7 +137,7 @@ fn write(dir: &Path) -> Result<()> {
         ("plan", a_plan()?),
         ("outcome", an_outcome()?),
     ] {
-        let kind = Kind::of(&bytes).ok_or("a seed has no magic")?;
+        let kind = Kind::detect(&bytes).ok_or("a seed has no magic")?;
         for (at, file) in [
             (dir.join(name), "seed".to_string()),
             (dir.join("structured"), name.to_string()),

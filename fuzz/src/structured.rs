@@ -1,8 +1,8 @@
 //! Changes what a file says, and makes lengths, checksums and compression right again.
 //!
-//! Two ways. A file that can be read is changed as a value: rows, paths and numbers of a trace, entries and ranges of a
-//! profile, and so on, copied up to the limits and beyond, and written without the checks of the writer. And the bytes of
-//! one section are changed, of columns those of one column, and packed again.
+//! Two ways. A file that can be read is changed as a value: rows, paths and numbers of a trace, entries and
+//! ranges of a profile, and so on, copied up to the limits and beyond, and written without the checks of the
+//! writer. And the bytes of one section are changed, of columns those of one column, and packed again.
 
 use crate::random::Random;
 use headstart_model::format::{Container, Kind, Writer};
@@ -19,7 +19,7 @@ const MOST: usize = 20 << 20;
 
 /// The file, changed; `None` where nothing came of it.
 pub fn changed(bytes: &[u8], random: &mut Random, change: Change<'_>) -> Option<Vec<u8>> {
-    let kind = Kind::of(bytes)?;
+    let kind = Kind::detect(bytes)?;
     if random.one_in(2) {
         let value = match kind {
             Kind::Trace => Trace::from_bytes(bytes).ok().and_then(|it| trace(it, random)),
@@ -159,8 +159,8 @@ fn more<T: Clone>(list: &mut Vec<T>, most: usize, random: &mut Random, vary: imp
     }
 }
 
-/// How many elements such a list may have to be written without a gigabyte, where `bytes` is what one of them holds: paths
-/// are long, and a writer holds them more than once.
+/// How many elements such a list may have to be written without a gigabyte, where `bytes` is what one of them
+/// holds: paths are long, and a writer holds them more than once.
 fn affordable<T>(list: &[T], most: usize, bytes: impl Fn(&T) -> usize) -> usize {
     let longest = list.iter().map(bytes).max().unwrap_or(0).max(64);
     most.min(list.len() + (16 << 20) / longest)
@@ -177,8 +177,8 @@ fn any<'a, T>(list: &'a mut [T], random: &mut Random) -> Option<&'a mut T> {
     list.get_mut(at)
 }
 
-/// A path of its own for each number, in place of the one that was copied: below it, unless that is so long that many would
-/// take more memory than what is fuzzed may.
+/// A path of its own for each number, in place of the one that was copied: below it, unless that is so long
+/// that many would take more memory than what is fuzzed may.
 fn apart(of: &FilePath, number: u64) -> FilePath {
     match of.as_bytes().len() > 100 {
         true => format!("/{number:06}").as_str().into(),

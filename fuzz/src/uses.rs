@@ -1,4 +1,5 @@
-//! What is done with a file by the commands, as far as no machine is needed for it, and what each of them may take.
+//! What is done with a file by the commands, as far as no machine is needed for it, and what each of them may
+//! take.
 
 use headstart_learn::{LearnOptions, Reviewed, learn, review};
 use headstart_model::format::Kind;
@@ -84,7 +85,7 @@ fn options() -> LearnOptions {
 
 /// What learning and showing make of a file that can be read, each use by itself.
 pub fn all(bytes: &[u8], memory: &PeakAlloc) {
-    match Kind::of(bytes) {
+    match Kind::detect(bytes) {
         Some(Kind::Trace) => trace(bytes, memory),
         Some(Kind::Profile) => profile(bytes, memory),
         Some(Kind::Plan) => a_plan(bytes, memory),
@@ -117,7 +118,7 @@ fn trace(bytes: &[u8], memory: &PeakAlloc) {
         drop(export::perfetto(&it, &mut std::io::sink()));
     });
     with("exporting stacks of a trace", &|it| {
-        if let Some(waits) = export::Waits::of(&it) {
+        if let Some(waits) = export::Waits::from_trace(&it) {
             let owners = std::collections::BTreeMap::new();
             waits
                 .folded(&owners, &mut std::io::sink())

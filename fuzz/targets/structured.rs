@@ -1,4 +1,5 @@
-//! No file whose checksums are right takes more than 64 MiB or a second, whatever it says and whatever is done with it.
+//! No file whose checksums are right takes more than 64 MiB or a second, whatever it says and whatever is
+//! done with it.
 #![no_main]
 
 use headstart_fuzz::random::Random;

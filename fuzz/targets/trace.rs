@@ -1,10 +1,10 @@
-//! No bytes make the reader of traces crash; what it accepts it writes and reads again, and learning from it is a
-//! profile that can be written and read.
+//! No bytes make the reader of traces crash; what it accepts it writes and reads again, and learning from it
+//! is a profile that can be written and read.
 #![no_main]
 
 use headstart_learn::{LearnOptions, learn};
 use headstart_model::profile::Policy;
-use headstart_model::{Key, Named, Profile, Trace};
+use headstart_model::{Key, NamedFiles, Profile, Trace};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -20,7 +20,7 @@ fuzz_target!(|bytes: &[u8]| {
                 now_unix_ns: 0,
                 exclude: Vec::new(),
                 // What half of the files are.
-                named: Named::new(read.files.iter().step_by(2).map(|file| file.path.clone())),
+                named: NamedFiles::new(read.files.iter().step_by(2).map(|file| file.path.clone())),
             };
             // Twice: the second run meets what the first left.
             if let Ok(profile) = learn(None, &[read.clone(), read], &options) {

@@ -47,8 +47,8 @@ impl Builds {
     }
 }
 
-/// The program of the same `make build` as this one: it is linked statically, so it is in a directory of its own, `target/TRIPLE/release`, beside this one's,
-/// `target/release`.
+/// The program of the same `make build` as this one: it is linked statically, so it is in a directory of its
+/// own, `target/TRIPLE/release`, beside this one's, `target/release`.
 fn beside() -> Result<PathBuf> {
     let own = std::env::current_exe().context("finding this program")?;
     let triple = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);

@@ -1,5 +1,5 @@
-//! A control group for everything one machine starts: whatever its processes fork, and whenever the lab is killed, all of them can
-//! be found and ended.
+//! A control group for everything one machine starts: whatever its processes fork, and whenever the lab is
+//! killed, all of them can be found and ended.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,8 @@ use anyhow::{Context, Result, bail};
 use crate::mounts;
 use crate::registry::{Guard, Item, Registry};
 
-/// One group in each hierarchy that can hold processes (one on a unified system, two on a hybrid one), below this process's own.
+/// One group in each hierarchy that can hold processes (one on a unified system, two on a hybrid one), below
+/// this process's own.
 #[derive(Debug)]
 pub(crate) struct Cgroup {
     paths: Vec<PathBuf>,
@@ -41,7 +42,8 @@ impl Cgroup {
         Ok(group)
     }
 
-    /// A command that enters the group before it becomes `program`: there is no moment at which it runs outside.
+    /// A command that enters the group before it becomes `program`: there is no moment at which it runs
+    /// outside.
     pub(crate) fn command(&self, program: &str) -> Command {
         let mut command = Command::new("/bin/sh");
         let script = "n=$1; shift; while [ $n -gt 0 ]; do echo $$ >\"$1/cgroup.procs\" || exit 125; shift; n=$((n-1)); done; exec \"$@\"";
@@ -78,7 +80,7 @@ impl Cgroup {
 
 /// This process's own groups in the unified hierarchy and in systemd's named one, as directories.
 fn parents(own: &str, mounts: &str) -> Vec<PathBuf> {
-    let mut found = Vec::new();
+    let mut groups = Vec::new();
     for line in own.lines() {
         let mut parts = line.splitn(3, ':');
         let (Some(_), Some(controllers), Some(path)) = (parts.next(), parts.next(), parts.next()) else {
@@ -101,13 +103,13 @@ fn parents(own: &str, mounts: &str) -> Vec<PathBuf> {
             let mut before = before.split(' ').skip(3);
             if let (true, Some(root), Some(target)) = (fits, before.next(), before.next()) {
                 if let Ok(below) = Path::new(path).strip_prefix(root) {
-                    found.push(Path::new(target).join(below));
+                    groups.push(Path::new(target).join(below));
                     break;
                 }
             }
         }
     }
-    found
+    groups
 }
 
 #[cfg(test)]

@@ -18,8 +18,8 @@ use headstart_lab::{paths, print, tools};
 pub enum DiskCommand {
     /// List the built-in models.
     List,
-    /// Serve an image as DIR/disk at a model's pace until interrupted; attach it with `losetup --direct-io=on`, or give it to
-    /// QEMU with `cache=none`.
+    /// Serve an image as DIR/disk at a model's pace until interrupted; attach it with
+    /// `losetup --direct-io=on`, or give it to QEMU with `cache=none`.
     Serve {
         /// A built-in model, or a TOML file.
         #[arg(long)]
@@ -33,15 +33,16 @@ pub enum DiskCommand {
         /// Write one line per request: time, operation, sector, sectors, depth, service time.
         #[arg(long)]
         log: Option<PathBuf>,
-        /// Keep what is written in this file, the image unchanged, when ended by a signal other than SIGKILL; without --delta
-        /// and --keep writes are in memory and forgotten.
+        /// Keep what is written in this file, the image unchanged, when ended by a signal other than SIGKILL;
+        /// without --delta and --keep writes are in memory and forgotten.
         #[arg(long)]
         delta: Option<PathBuf>,
         /// Write into the image.
         #[arg(long, conflicts_with = "delta")]
         keep: bool,
     },
-    /// Measure models with fio, beside what they predict and what the data sheet says; fails when one is off by more than 10 %.
+    /// Measure models with fio, beside what they predict and what the data sheet says; fails when one is off
+    /// by more than 10 %.
     Check {
         /// Models; all when none is given.
         models: Vec<String>,
@@ -49,7 +50,8 @@ pub enum DiskCommand {
         #[arg(long, default_value_t = 3)]
         seconds: u32,
     },
-    /// The device's best time for the blocks a start needs, as they lie now and if they lay one after the other.
+    /// The device's best time for the blocks a start needs, as they lie now and if they lay one after the
+    /// other.
     Tio {
         /// A built-in model, or a TOML file.
         #[arg(long)]

@@ -1,4 +1,5 @@
-//! Kinds of machines, and the marks that each tells by itself: what recipes and experiments say of a machine before there is one.
+//! Kinds of machines, and the marks that each tells by itself: what recipes and experiments say of a machine
+//! before there is one.
 
 use serde::{Deserialize, Serialize};
 

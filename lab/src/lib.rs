@@ -1,4 +1,5 @@
-//! headstart-lab: slow disks, programs that start on them, and honest measurements; nothing here ships to users.
+//! headstart-lab: slow disks, programs that start on them, and honest measurements; nothing here ships to
+//! users.
 
 mod cgroup;
 pub mod disk;

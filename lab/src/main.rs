@@ -90,7 +90,8 @@ enum Command {
         /// Disk models, separated by commas: built-in names or TOML files.
         #[arg(long, default_value = "flash4ms", value_delimiter = ',')]
         disk: Vec<String>,
-        /// Setups, separated by commas: none, headstart, before, warm, …, or TOML files. The others are compared with the first.
+        /// Setups, separated by commas: none, headstart, before, warm, …, or TOML files. The others are
+        /// compared with the first.
         #[arg(long, default_value = "none,headstart,before,warm", value_delimiter = ',')]
         setup: Vec<String>,
         /// Rounds; each has every setup once.
@@ -132,8 +133,8 @@ enum Command {
         #[arg(long, default_value = "docs/results")]
         results: PathBuf,
     },
-    /// Make the project's pages of figures anew: docs/measurements.md, the pages behind it, their pictures, docs/demo.svg, and
-    /// the demo's parts of README.md.
+    /// Make the project's pages of figures anew: docs/measurements.md, the pages behind it, their pictures,
+    /// docs/demo.svg, and the demo's parts of README.md.
     Page {
         /// The project's directory.
         #[arg(long, default_value = ".")]
@@ -237,17 +238,17 @@ fn run(command: Command) -> Result<()> {
             print::line(text.trim_end())
         }
         Command::Compare { first, second, json } => {
-            let all = report::compare(&Report::read(&first)?, &Report::read(&second)?);
+            let comparisons = report::compare(&Report::read(&first)?, &Report::read(&second)?);
             anyhow::ensure!(
-                !all.is_empty(),
+                !comparisons.is_empty(),
                 "{} and {} have no case and setup in common",
                 first.display(),
                 second.display()
             );
             if json {
-                print::line(serde_json::to_string_pretty(&all)?)
+                print::line(serde_json::to_string_pretty(&comparisons)?)
             } else {
-                print::line(report::compared(&all).trim_end())
+                print::line(report::compared(&comparisons).trim_end())
             }
         }
         Command::Bench {
@@ -270,7 +271,7 @@ fn run(command: Command) -> Result<()> {
         } => {
             let experiment = builds.measured(experiment::demo(&workload, rounds)?)?;
             let report = made(&experiment, &builds.options(&out, false, true)?)?;
-            print::line(page::short(&page::Kept::new(&report, "", None))?.trim_end())
+            print::line(page::short(&page::PublishedResult::new(&report, "", None))?.trim_end())
         }
         Command::Keep {
             directory,
@@ -278,7 +279,7 @@ fn run(command: Command) -> Result<()> {
             earlier,
             results,
         } => {
-            let kept = page::Kept::new(&Report::read(&directory)?, &commit, earlier.as_deref());
+            let kept = page::PublishedResult::new(&Report::read(&directory)?, &commit, earlier.as_deref());
             print::line(kept.write(&results)?.display())
         }
         Command::Page { root, check } => {

@@ -1,8 +1,9 @@
 //! Measured starts run between the moments at which the kernel takes idle memory back.
 //!
-//! On some machines the kernel pages idle memory out every few seconds (a DAMON scheme, `/sys/kernel/mm/damon`), and with it pages that were
-//! just read into it: the start that lost them reads them again, page by page. Which of two setups that hits is a matter of how its length
-//! fits into the period, so chance does not even it out.
+//! On some machines the kernel pages idle memory out every few seconds (a DAMON scheme,
+//! `/sys/kernel/mm/damon`), and with it pages that were just read into it: the start that lost them reads
+//! them again, page by page. Which of two setups that hits is a matter of how its length fits into the
+//! period, so chance does not even it out.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,8 +12,8 @@ use std::time::Duration;
 
 /// How often it is looked at.
 const STEP: Duration = Duration::from_millis(25);
-/// Processor time within two steps from which on a thread has paged out: it takes less than 2 ms to look at what was used, and more than
-/// 8 ms to page out.
+/// Processor time within two steps from which on a thread has paged out: it takes less than 2 ms to look at
+/// what was used, and more than 8 ms to page out.
 const PAGES_OUT: Duration = Duration::from_millis(5);
 /// Where nothing is paged out for so long, nothing will be.
 const PATIENCE: Duration = Duration::from_secs(7);
@@ -32,8 +33,8 @@ pub fn wait() {
     look_on(used, || sleep(STEP));
 }
 
-/// Looks at the processor time used so far, again and again with a pause before each look, until much of it has been used and no more is, or
-/// patience ends.
+/// Looks at the processor time used so far, again and again with a pause before each look, until much of it
+/// has been used and no more is, or patience ends.
 fn look_on(mut used: impl FnMut() -> Duration, mut pause: impl FnMut()) {
     let mut last = [used(); 2];
     let mut pages_out = false;
@@ -79,7 +80,8 @@ mod tests {
         assert!(run_time(&own).is_some(), "{own:?}");
     }
 
-    /// How often it is looked at a thread that uses so many milliseconds between one look and the next, and in the end none.
+    /// How often it is looked at a thread that uses so many milliseconds between one look and the next, and
+    /// in the end none.
     fn looks(spent: &[u64]) -> usize {
         let (mut at, mut used) = (0, 0);
         let mut looks = 0;

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use rustix::fs::FlockOperation;
 
-/// Mounts and records of what is in use: `$HEADSTART_LAB_DIR`, else `/var/tmp/headstart-lab`. One fixed place, because plans hold
-/// paths.
+/// Mounts and records of what is in use: `$HEADSTART_LAB_DIR`, else `/var/tmp/headstart-lab`. One fixed
+/// place, because plans hold paths.
 pub fn base() -> Result<PathBuf> {
     let base = std::env::var_os("HEADSTART_LAB_DIR")
         .map_or_else(|| PathBuf::from("/var/tmp/headstart-lab"), PathBuf::from);

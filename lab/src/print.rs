@@ -1,4 +1,5 @@
-//! What people see. Nobody may be reading: a pipe's reader has read enough, as `head` does, or a terminal is gone.
+//! What people see. Nobody may be reading: a pipe's reader has read enough, as `head` does, or a terminal is
+//! gone.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};

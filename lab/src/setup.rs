@@ -1,5 +1,5 @@
-//! Setups: what is done around a start. Hooks (install, record, prepare, start) as data, so that any tool can be one: the built-in
-//! ones are files too, under `lab/setups/`.
+//! Setups: what is done around a start. Hooks (install, record, prepare, start) as data, so that any tool can
+//! be one: the built-in ones are files too, under `lab/setups/`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,10 +7,10 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
-/// How a tool is put to work: a TOML file. Commands are lists of words; `{program}` as a word of its own stands for the program's
-/// own command line, and within words `{workload}`, `{state}` (a directory kept between runs, outside the image), `{mount}` or
-/// `{root}` (the image), `{files}` (the setup's own files), `{headstart}` (the binary) and `{disk}` (the disk as `headstart floor --disk` takes
-/// it) are filled in.
+/// How a tool is put to work: a TOML file. Commands are lists of words; `{program}` as a word of its own
+/// stands for the program's own command line, and within words `{workload}`, `{state}` (a directory kept
+/// between runs, outside the image), `{mount}` or `{root}` (the image), `{files}` (the setup's own files),
+/// `{headstart}` (the binary) and `{disk}` (the disk as `headstart floor --disk` takes it) are filled in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Setup {
@@ -26,33 +26,39 @@ pub struct Setup {
     /// On the host, once, with the setup's own image mounted read-write at `{root}`.
     #[serde(default)]
     pub install: Vec<Vec<String>>,
-    /// The disk has no delays for `install` and `learn`: for what works through a whole disk, and measures nothing.
+    /// The disk has no delays for `install` and `learn`: for what works through a whole disk, and measures
+    /// nothing.
     #[serde(default)]
     pub install_at_once: bool,
-    /// What the tool learns from before the first round, each from cold: a number of starts, or commands in place of the start.
+    /// What the tool learns from before the first round, each from cold: a number of starts, or commands in
+    /// place of the start.
     #[serde(default)]
     pub record: Record,
     /// On the host, once, after what was recorded, with the setup's own image mounted read-write at `{root}`.
     #[serde(default)]
     pub learn: Vec<Vec<String>>,
-    /// On the host before each start, on its fresh cold mount; timed and counted with the start. Not for machines that boot.
+    /// On the host before each start, on its fresh cold mount; timed and counted with the start. Not for
+    /// machines that boot.
     #[serde(default)]
     pub prepare: Vec<Vec<String>>,
-    /// A service that runs beside each start, and beside those that are learned from: begun before it, untimed, until it says that it is
-    /// ready (sd_notify(3)), and ended after it. Not for machines that boot.
+    /// A service that runs beside each start, and beside those that are learned from: begun before it,
+    /// untimed, until it says that it is ready (sd_notify(3)), and ended after it. Not for machines that
+    /// boot.
     #[serde(default)]
     pub beside: Vec<String>,
     /// What the line of sd_notify(3) begins with by which it says so.
     #[serde(default = "ready")]
     pub ready: String,
-    /// On the host, untimed, after each start that is learned from, while `beside` runs: ends when that has learned.
+    /// On the host, untimed, after each start that is learned from, while `beside` runs: ends when that has
+    /// learned.
     #[serde(default)]
     pub learned: Vec<Vec<String>>,
     /// The start. Machines that boot have no other than the boot itself.
     #[serde(default = "program")]
     pub start: Vec<String>,
-    /// On the host, after the last round, with the setup's own image mounted at `{root}`: what prints the floor of the
-    /// starts that were learned from, then those of warm starts if it can, as `headstart floor --json` does.
+    /// On the host, after the last round, with the setup's own image mounted at `{root}`: what prints the
+    /// floor of the starts that were learned from, then those of warm starts if it can, as
+    /// `headstart floor --json` does.
     #[serde(default)]
     pub floor: Vec<String>,
     /// What is in memory when the start begins.
@@ -76,8 +82,9 @@ pub struct Setup {
     /// Whatever the file does not say is as in this other setup. Absent once loaded.
     #[serde(default, skip_serializing)]
     pub like: Option<String>,
-    /// Where the experiment has a setup of this name before this one: install and record nothing that it has, but begin with a copy
-    /// of what it has learned, for a setup that differs in nothing but how many starts it learns from.
+    /// Where the experiment has a setup of this name before this one: install and record nothing that it has,
+    /// but begin with a copy of what it has learned, for a setup that differs in nothing but how many starts
+    /// it learns from.
     #[serde(default)]
     pub goes_on_from: Option<String>,
     /// An earlier build gets no twin of it (`--earlier`), for it cannot do all that its commands ask for.
@@ -86,7 +93,8 @@ pub struct Setup {
     /// Which build of headstart its commands call. Set by `--earlier`, not by files.
     #[serde(default, skip_deserializing)]
     pub build: Build,
-    /// Share the state directory (and what was recorded) of the setup of this name, which must come before this one.
+    /// Share the state directory (and what was recorded) of the setup of this name, which must come before
+    /// this one.
     #[serde(default)]
     pub state_of: Option<String>,
 }
@@ -158,24 +166,26 @@ impl Record {
     }
 }
 
-/// What is in memory when a start begins. The dropped ones rehearse the start and then drop as `/proc/sys/vm/drop_caches` does: for
-/// the whole machine.
+/// What is in memory when a start begins. The dropped ones rehearse the start and then drop as
+/// `/proc/sys/vm/drop_caches` does: for the whole machine.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cache {
     /// Nothing: a fresh attach and mount, or a fresh virtual machine.
     #[default]
     Cold,
-    /// What every machine that runs has in memory, what loads programs and the C library: the image's `/bin/true` has run. Not for machines that boot.
+    /// What every machine that runs has in memory, what loads programs and the C library: the image's
+    /// `/bin/true` has run. Not for machines that boot.
     Running,
     /// All: the start was rehearsed.
     Warm,
-    /// All, for the mount of the run before is still there: so runs of several setups follow one another within seconds. Only the
-    /// first start on a mount is rehearsed. Not for machines that boot.
+    /// All, for the mount of the run before is still there: so runs of several setups follow one another
+    /// within seconds. Only the first start on a mount is rehearsed. Not for machines that boot.
     Kept,
     /// Dentries and inodes, no pages (`echo 1`).
     DropPages,
-    /// Pages of files, no dentries, no inodes but those of such files (`echo 2`), none of the blocks they are made from (BLKFLSBUF).
+    /// Pages of files, no dentries, no inodes but those of such files (`echo 2`), none of the blocks they are
+    /// made from (BLKFLSBUF).
     DropMetadata,
     /// What nothing can drop (`echo 3`).
     DropAll,
@@ -293,14 +303,14 @@ impl Setup {
         if let Some(like) = setup.like.take() {
             let own = toml::from_str::<toml::Table>(&text).with_context(parsed)?;
             let other = self::text(&like).with_context(|| format!("the setup {name}: like"))?;
-            let mut both: toml::Table =
+            let mut merged: toml::Table =
                 toml::from_str(&other).with_context(|| format!("the setup {like}"))?;
-            if both.contains_key("like") {
+            if merged.contains_key("like") {
                 bail!("the setup {name}: like names {like:?}, which is like another itself: name that");
             }
-            both.extend(own);
-            both.remove("like");
-            setup = both.try_into().with_context(parsed)?;
+            merged.extend(own);
+            merged.remove("like");
+            setup = merged.try_into().with_context(parsed)?;
         }
         if setup.name.is_empty() {
             let stem = Path::new(name).file_stem().unwrap_or_default();

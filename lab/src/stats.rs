@@ -1,7 +1,7 @@
 //! Statistics of repeated runs: robust estimates, bootstrap intervals, outliers.
 //!
-//! Differences are Hodges–Lehmann estimates: on normal noise nearly as sharp as the mean (efficiency 0.955 against the median's 0.64),
-//! and one disturbed run does not move them (Hodges and Lehmann 1963).
+//! Differences are Hodges–Lehmann estimates: on normal noise nearly as sharp as the mean (efficiency 0.955
+//! against the median's 0.64), and one disturbed run does not move them (Hodges and Lehmann 1963).
 
 /// SplitMix64 (Steele, Lea, Flood 2014): a fixed function of its state on every machine and in every version.
 #[derive(Debug, Clone)]
@@ -55,7 +55,8 @@ fn middle(values: &mut [f64]) -> f64 {
     (below.iter().copied().fold(f64::NEG_INFINITY, f64::max) + *upper) / 2.0
 }
 
-/// The Hodges–Lehmann estimate of the centre: the median of the means of all pairs of values, each with itself included.
+/// The Hodges–Lehmann estimate of the centre: the median of the means of all pairs of values, each with
+/// itself included.
 pub fn centre(values: &[f64]) -> f64 {
     let pairs = values.iter().enumerate();
     let mut means: Vec<f64> = pairs
@@ -70,7 +71,8 @@ pub fn shift(from: &[f64], to: &[f64]) -> f64 {
     middle(&mut differences)
 }
 
-/// Indices of the values that lie apart: modified z-score above 3.5 (Iglewicz and Hoaglin 1993), from five values on.
+/// Indices of the values that lie apart: modified z-score above 3.5 (Iglewicz and Hoaglin 1993), from five
+/// values on.
 pub fn outliers(values: &[f64]) -> Vec<usize> {
     let middle = median(values);
     let distances: Vec<f64> = values.iter().map(|v| (v - middle).abs()).collect();
@@ -78,7 +80,8 @@ pub fn outliers(values: &[f64]) -> Vec<usize> {
     if values.len() < 5 || spread == 0.0 {
         return Vec::new();
     }
-    // 0.6745: the third quartile of the normal distribution, which makes the median distance a standard deviation.
+    // 0.6745: the third quartile of the normal distribution, which makes the median distance a standard
+    // deviation.
     let far = |&i: &usize| 0.6745 * distances[i] / spread > 3.5;
     (0..values.len()).filter(far).collect()
 }
@@ -86,10 +89,12 @@ pub fn outliers(values: &[f64]) -> Vec<usize> {
 /// Resamples drawn; more change nothing in the digits shown.
 const RESAMPLES: usize = 5000;
 
-/// The 95 % bootstrap interval of `statistic` over rounds 0 to `rounds` − 1, by the expanded percentile method.
+/// The 95 % bootstrap interval of `statistic` over rounds 0 to `rounds` − 1, by the expanded percentile
+/// method.
 ///
-/// Whole rounds are drawn, so that runs of one round, which shared the machine's mood, stay together. `statistic` gets the drawn
-/// round numbers; draws on which it is not finite are left out. `None` below two rounds.
+/// Whole rounds are drawn, so that runs of one round, which shared the machine's mood, stay together.
+/// `statistic` gets the drawn round numbers; draws on which it is not finite are left out. `None` below two
+/// rounds.
 pub fn bootstrap(rounds: usize, mut statistic: impl FnMut(&[usize]) -> f64) -> Option<[f64; 2]> {
     bootstrap_two(rounds, rounds, |draw, _| statistic(draw))
 }
@@ -131,16 +136,16 @@ fn resampled(
     Some([at(tail), at(1.0 - tail)])
 }
 
-/// The share of resamples beyond each end of the interval. Resamples of few values vary too little, so plain 2.5 % would cover far
-/// less than 95 %: the tail is Φ(−√(n/(n−1)) t), with t Student's 97.5 % quantile (Hesterberg 2015, "What teachers should know about
-/// the bootstrap", section 4.4).
+/// The share of resamples beyond each end of the interval. Resamples of few values vary too little, so
+/// plain 2.5 % would cover far less than 95 %: the tail is Φ(−√(n/(n−1)) t), with t Student's 97.5 % quantile
+/// (Hesterberg 2015, "What teachers should know about the bootstrap", section 4.4).
 fn expanded_tail(n: usize) -> f64 {
     let n = n as f64;
     normal_tail((n / (n - 1.0)).sqrt() * student(n - 1.0))
 }
 
-/// Student's 97.5 % quantile: exact for few degrees of freedom, else by the normal expansion (Abramowitz and Stegun 26.7.5), which
-/// is right to three digits from 8 on.
+/// Student's 97.5 % quantile: exact for few degrees of freedom, else by the normal expansion (Abramowitz and
+/// Stegun 26.7.5), which is right to three digits from 8 on.
 fn student(freedom: f64) -> f64 {
     const FEW: [f64; 7] = [12.7062, 4.3027, 3.1824, 2.7764, 2.5706, 2.4469, 2.3646];
     if let Some(exact) = FEW.get((freedom - 1.0) as usize) {
@@ -184,7 +189,8 @@ mod tests {
         (-2.0 * a.ln()).sqrt() * (2.0 * std::f64::consts::PI * b).cos()
     }
 
-    /// How often the interval of the centre of `n` values, drawn from `noise` around 10, holds 10: in 200 trials.
+    /// How often the interval of the centre of `n` values, drawn from `noise` around 10, holds 10: in 200
+    /// trials.
     fn coverage(n: usize, noise: impl Fn(&mut Random) -> f64) -> f64 {
         let mut random = Random(99);
         let trials = 200;
@@ -222,7 +228,7 @@ mod tests {
     fn a_planted_three_percent_is_found_with_twenty_rounds() {
         // Runs of 1 s with a noise of 2 % each, and a third of the pairs' shared mood.
         let mut random = Random(7);
-        let found = (0..100).filter(|_| {
+        let covered = (0..100).filter(|_| {
             let ratios: Vec<f64> = (0..20)
                 .map(|_| {
                     let mood = 1.0 + 0.3 * normal(&mut random).abs();
@@ -232,7 +238,7 @@ mod tests {
                 .collect();
             resampled(1000, 20, 20, |draw, _| centre(&pick(&ratios, draw))).unwrap()[0] > 0.0
         });
-        assert!(found.count() >= 95);
+        assert!(covered.count() >= 95);
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Running the system's own tools (mount, losetup, mkfs), with errors that name the command, what it said, and the package to
-//! install when it is missing.
+//! Running the system's own tools (mount, losetup, mkfs), with errors that name the command, what it said,
+//! and the package to install when it is missing.
 
 use std::ffi::OsStr;
 use std::io;

@@ -113,7 +113,8 @@ fn flash4ms_delays_reads_and_keeps_the_bytes() {
             .unwrap();
     }
     let took = begin.elapsed();
-    // Each answer leaves early for its way back, by 0.2 ms at most. How much later it comes is up to what else runs here.
+    // Each answer leaves early for its way back, by 0.2 ms at most. How much later it comes is up to what
+    // else runs here.
     assert!(took > Duration::from_millis(38), "{took:?}");
     let reads = disk.counters().unwrap().reads;
     assert!(reads >= 10, "{reads}");
@@ -154,8 +155,8 @@ fn a_volume_that_is_filled_as_it_is_read_is_told_from_all_others() {
     let registry = Registry::open(scratch.path()).unwrap();
     let measured = |model: &str| {
         let disk = Attached::new(&options(scratch.path(), &image, model), &registry).unwrap();
-        let found = probe_node(disk.device(), &ProbeOptions::default()).unwrap();
-        (found.first_touch, found.cost)
+        let cost = probe_node(disk.device(), &ProbeOptions::default()).unwrap();
+        (cost.first_touch, cost.cost)
     };
     let (lazy, cost) = measured("lazy");
     let first_touch = lazy.expect("it has granules");
@@ -174,7 +175,8 @@ fn a_volume_that_is_filled_as_it_is_read_is_told_from_all_others() {
         assert_eq!(measured(model).0, None, "{model}");
     }
 
-    // The first half was read before: that is quick, and does not make the volume one that fetches more at once.
+    // The first half was read before: that is quick, and does not make the volume one that fetches more at
+    // once.
     let disk = Attached::new(&options(scratch.path(), &image, "lazy"), &registry).unwrap();
     let next = std::sync::atomic::AtomicU64::new(0);
     std::thread::scope(|scope| {
@@ -263,7 +265,8 @@ fn clean_removes_what_a_killed_server_left() {
     assert!(String::from_utf8_lossy(&again.stdout).contains("nothing to clean"));
 }
 
-/// Its device is still there when a lab is killed after its mount has gone, and with it whatever waits for the server.
+/// Its device is still there when a lab is killed after its mount has gone, and with it whatever waits for
+/// the server.
 #[test]
 fn clean_ends_waiting_for_a_server_whose_mount_has_gone() {
     if !is_root() {
@@ -417,7 +420,8 @@ fn a_delta_survives_kill_and_keeps_no_half_run() {
     assert!(fs::read(&image).unwrap() == bytes, "the image was changed");
 }
 
-/// As QEMU uses it with cache=none: direct reads and writes on the file itself, no loop device, at the model's pace.
+/// As QEMU uses it with cache=none: direct reads and writes on the file itself, no loop device, at the
+/// model's pace.
 #[test]
 fn the_file_serves_direct_io_at_the_models_pace() {
     use std::os::unix::fs::OpenOptionsExt;

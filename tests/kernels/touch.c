@@ -1,5 +1,8 @@
-/* Says how much the kernel maps around a fault, then maps a file and touches its sixth page and every sixteenth from there, by
-   which each window of 64 KiB has one. Waits to be killed if there is a second word. */
+/*
+ * Says how much the kernel maps around a fault, then maps a file and touches its sixth page and every
+ * sixteenth from there, by
+ *    which each window of 64 KiB has one. Waits to be killed if there is a second word.
+ */
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/mman.h>

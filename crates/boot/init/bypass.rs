@@ -5,10 +5,12 @@ use super::{MOST_AHEAD, ask_for, call, close, number, open, path, room};
 use core::ffi::{CStr, c_char};
 use core::mem::MaybeUninit;
 
-/// That of the key `boot` in the state directory of root; where that is not mounted yet nothing is bypassed. From the directory that the
-/// program is started in: the root itself, or in an initramfs the one that follows.
+/// That of the key `boot` in the state directory of root; where that is not mounted yet nothing is bypassed.
+/// From the directory that the program is started in: the root itself, or in an initramfs the one that
+/// follows.
 const BYPASS: &CStr = path(concat!("var/lib/headstart/keys/", name_of_boots!(), "/bypass\0"));
-/// What is needed first of boots that are read ahead (`headstart_store::State`): where it is, none is bypassed.
+/// What is needed first of boots that are read ahead (`headstart_store::State`): where it is, none is
+/// bypassed.
 const START: &CStr = path(concat!("var/lib/headstart/starts/", name_of_boots!(), "\0"));
 const PLAN: &CStr = path(concat!("var/lib/headstart/keys/", name_of_boots!(), "/plan\0"));
 /// Where all of that is kept.
@@ -17,8 +19,8 @@ const MACHINE_ID: &CStr = c"etc/machine-id";
 pub const CONFIGURATION: &CStr = c"etc/headstart/headstart.toml";
 /// The kernel command line, and what stands for it in a container.
 const COMMAND_LINES: [&CStr; 2] = [c"/proc/cmdline", c"/proc/1/cmdline"];
-/// A command line is read no further than this, in parts as large as a [`Room`]: 256 KiB, more than any kernel takes and than an
-/// administrator writes for a container.
+/// A command line is read no further than this, in parts as large as a [`Room`]: 256 KiB, more than any
+/// kernel takes and than an administrator writes for a container.
 const MOST_PARTS: usize = 672;
 /// How a word begins that decides about a boot.
 const WORD: &[u8] = b"headstart=";
@@ -29,11 +31,12 @@ const BOOT_ID: &CStr = c"/proc/sys/kernel/random/boot_id";
 const TEXT: usize = 65;
 const NOSUID_NODEV_NOEXEC: usize = 2 | 4 | 8;
 
-/// Room for what is read: nothing here may need the functions of a library, by which the compiler would clear it.
+/// Room for what is read: nothing here may need the functions of a library, by which the compiler would clear
+/// it.
 type Room = MaybeUninit<[u8; 6 * TEXT]>;
 
-/// Whether this boot is bypassed, and nobody has decided otherwise: headstart itself knows what is configured, and what the kernel
-/// command line says, which `is_said` tells.
+/// Whether this boot is bypassed, and nobody has decided otherwise: headstart itself knows what is
+/// configured, and what the kernel command line says, which `is_said` tells.
 pub fn is_bypassed(is_said: impl FnOnce() -> bool) -> bool {
     if ask_for(START, MOST_AHEAD) {
         return false;
@@ -61,13 +64,13 @@ pub fn is_bypassed(is_said: impl FnOnce() -> bool) -> bool {
 /// Whether there is no plan, and no room for what this boot would teach.
 fn is_in_vain() -> bool {
     // A `struct statfs` of 64 bits each, of which nine are here and the rest a few more.
-    let mut found = [0u64; 15];
-    let arguments = [STATE.as_ptr() as usize, found.as_mut_ptr() as usize, 0, 0, 0];
+    let mut facts = [0u64; 15];
+    let arguments = [STATE.as_ptr() as usize, facts.as_mut_ptr() as usize, 0, 0, 0];
     // SAFETY: a string, and room for a `struct statfs`.
     if open(PLAN).map(close).is_some() || unsafe { call(number::STATFS, arguments) } < 0 {
         return false;
     }
-    let [kind, block, _, free_blocks, _, inodes, free_inodes, ..] = found;
+    let [kind, block, _, free_blocks, _, inodes, free_inodes, ..] = facts;
     let room = room::Room {
         kind,
         block,
@@ -107,7 +110,8 @@ fn is_this_kernel(line: &mut impl Iterator<Item = u8>) -> bool {
     line.next() == Some(b'\n')
 }
 
-/// Whether the line is this machine's name, as an image that is started on another has another or none; empty where there is none.
+/// Whether the line is this machine's name, as an image that is started on another has another or none; empty
+/// where there is none.
 fn is_this_machine(line: &mut impl Iterator<Item = u8>) -> bool {
     let mut room = Room::uninit();
     for byte in read(MACHINE_ID, &mut room) {
@@ -136,7 +140,8 @@ fn draw() -> Option<u32> {
     draw
 }
 
-/// Whether a word of the kernel command line decides about headstart, as it comes to process 1: an argument or a variable.
+/// Whether a word of the kernel command line decides about headstart, as it comes to process 1: an argument
+/// or a variable.
 ///
 /// # Safety
 /// `lists` are ones of strings that end with a null pointer.
@@ -172,7 +177,8 @@ pub fn is_said() -> bool {
     COMMAND_LINES.into_iter().any(has_word)
 }
 
-/// Whether a word in a file decides about headstart; also where it is too long to tell, for headstart itself reads it all.
+/// Whether a word in a file decides about headstart; also where it is too long to tell, for headstart itself
+/// reads it all.
 fn has_word(path: &CStr) -> bool {
     let Some(file) = open(path) else {
         return false;
@@ -202,8 +208,8 @@ fn has_word(path: &CStr) -> bool {
     true
 }
 
-/// Whether the configuration says something, which may be that nothing is bypassed: has a line that is neither empty nor a comment nor
-/// a table's name.
+/// Whether the configuration says something, which may be that nothing is bypassed: has a line that is
+/// neither empty nor a comment nor a table's name.
 fn is_configured() -> bool {
     let Some(file) = open(CONFIGURATION) else {
         return false;

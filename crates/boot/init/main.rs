@@ -1,26 +1,28 @@
-//! `headstart-init`, what stands in the place of process 1 until headstart has begun: `init=/usr/sbin/headstart-init` on
-//! the kernel command line, or that as a container's command.
+//! `headstart-init`, what stands in the place of process 1 until headstart has begun:
+//! `init=/usr/sbin/headstart-init` on the kernel command line, or that as a container's command.
 //!
-//! On a cold disk the real init alone reads for seconds, and without an initramfs nothing runs before it. So this program
-//! forks, the child becomes `headstart boot run`, and process 1 waits until the child releases it, ends, or has had its
-//! time (`wait`); then it becomes the real init, with the arguments and the environment that it was given itself. The real init
-//! finds a child that it did not start; systemd puts it into `init.scope`.
-//! Where an initramfs has started headstart already, it waits for the word of that one.
+//! On a cold disk the real init alone reads for seconds, and without an initramfs nothing runs before it. So
+//! this program forks, the child becomes `headstart boot run`, and process 1 waits until the child releases
+//! it, ends, or has had its time (`wait`); then it becomes the real init, with the arguments and the
+//! environment that it was given itself. The real init finds a child that it did not start; systemd puts it
+//! into `init.scope`. Where an initramfs has started headstart already, it waits for the word of that one.
 //!
-//! As one of systemd's generators (systemd.generator(7); a link of `headstart boot enable`) it does the same: process 1 waits for those
-//! before it reads any unit. The child goes back to the mounts of process 1, for systemd 254 and later shows generators a copy of them in
-//! which nothing can be written, and the generator waits in the place of process 1, but not as long as systemd would. It says nothing, and
-//! leaves no unit. Once systemd has begun, at a reload, it does nothing.
+//! As one of systemd's generators (systemd.generator(7); a link of `headstart boot enable`) it does the same:
+//! process 1 waits for those before it reads any unit. The child goes back to the mounts of process 1, for
+//! systemd 254 and later shows generators a copy of them in which nothing can be written, and the generator
+//! waits in the place of process 1, but not as long as systemd would. It says nothing, and leaves no unit.
+//! Once systemd has begun, at a reload, it does nothing.
 //!
-//! `headstart-init --decide` is what the unit and an initramfs ask, in the root's directory, before headstart is executed: it asks for that, too, and fails where this
-//! boot is bypassed.
-//! `headstart-init --whole` says whether its file is, before an initramfs has process 1 be it.
-//! By `headstart-init --wait` `headstart-barrier.service` waits as process 1 does.
+//! `headstart-init --decide` is what the unit and an initramfs ask, in the root's directory, before headstart
+//! is executed: it asks for that, too, and fails where this boot is bypassed. `headstart-init --whole` says
+//! whether its file is, before an initramfs has process 1 be it. By `headstart-init --wait`
+//! `headstart-barrier.service` waits as process 1 does.
 //!
-//! A program of its own, without a library: a machine whose process 1 ends does not come up, and here there is nothing
-//! that could end it, no memory to be had, no `/dev/null` to be opened by a runtime. It is two pages,
-//! and the first thing that it does is to ask for what it needs of headstart in one go, where the kernel would take page after page.
-//! Built by `build.rs`, part of the headstart command, written to its place by `headstart boot enable`.
+//! A program of its own, without a library: a machine whose process 1 ends does not come up, and here there
+//! is nothing that could end it, no memory to be had, no `/dev/null` to be opened by a runtime. It is two
+//! pages, and the first thing that it does is to ask for what it needs of headstart in one go, where the
+//! kernel would take page after page. Built by `build.rs`, part of the headstart command, written to its
+//! place by `headstart boot enable`.
 
 #![no_std]
 #![no_main]
@@ -45,8 +47,9 @@ use wait::Wait;
 const RUNS_ALREADY: &CStr = c"/run/headstart/init";
 /// The same for units that begin when the root has become writable.
 const BARRIER: &CStr = c"/run/headstart/barrier";
-/// What is there when there is nothing for a generator to begin: another headstart serves this boot, or found it bypassed; systemd listens
-/// already, and so has read its units before, in an initramfs or this boot; or this is an initramfs.
+/// What is there when there is nothing for a generator to begin: another headstart serves this boot, or found
+/// it bypassed; systemd listens already, and so has read its units before, in an initramfs or this boot; or
+/// this is an initramfs.
 const NOT_FOR_GENERATORS: [&CStr; 4] = [
     c"/run/headstart/boot.lock",
     c"/run/headstart/bypassed",
@@ -82,8 +85,8 @@ const fn path(text: &'static str) -> &'static CStr {
 
 /// Where the kernel looks for an init.
 const INITS: [&CStr; 4] = [c"/sbin/init", c"/etc/init", c"/bin/init", c"/bin/sh"];
-/// What headstart reads, and then writes, before the replay; itself and what it needs first of what was learned are asked for already
-/// (`bypass::is_bypassed`).
+/// What headstart reads, and then writes, before the replay; itself and what it needs first of what was
+/// learned are asked for already (`bypass::is_bypassed`).
 const ASKED_FIRST: [&CStr; 2] = [
     path(concat!(
         "/var/lib/headstart/starts/",
@@ -93,9 +96,11 @@ const ASKED_FIRST: [&CStr; 2] = [
     bypass::CONFIGURATION,
 ];
 
-/// The attribute of headstart's file that names what leads to its state (`headstart_system::own_program::note_way`).
+/// The attribute of headstart's file that names what leads to its state
+/// (`headstart_system::own_program::note_way`).
 const WAY: &CStr = c"trusted.headstart";
-/// Where packages install headstart, from the directory that this program is started in: see `bypass::BYPASS`.
+/// Where packages install headstart, from the directory that this program is started in: see
+/// `bypass::BYPASS`.
 const INSTALLED: &CStr = c"usr/sbin/headstart";
 /// Where it is installed.
 const COMMANDS: [&CStr; 4] = [
@@ -172,7 +177,7 @@ unsafe fn call(number: usize, a: [usize; 5]) -> isize {
     result
 }
 
-fn tell(text: &CStr) {
+fn print_error(text: &CStr) {
     say(2, text);
 }
 
@@ -217,7 +222,8 @@ unsafe fn become_program(path: &CStr, arguments: *const *const c_char, environme
 /// `stack` is the stack pointer at the entry of a process.
 unsafe extern "C" fn start(stack: *mut usize) -> ! {
     let began_ns = now_ns();
-    // SAFETY: their number, the arguments, a null pointer, the environment, a null pointer: the layout of every process.
+    // SAFETY: their number, the arguments, a null pointer, the environment, a null pointer: the layout of
+    // every process.
     let (arguments, environment) = unsafe {
         let arguments: *mut *const c_char = stack.add(1).cast();
         (arguments, arguments.add(*stack + 1))
@@ -234,7 +240,7 @@ unsafe extern "C" fn start(stack: *mut usize) -> ! {
         }
         // SAFETY: the same.
         if unsafe { *stack == 2 && bypass::begins_with(*arguments.add(1), b"--wait\0") } {
-            wait_at(BARRIER, Wait::begin);
+            wait_at(BARRIER, Wait::new);
             end(0);
         }
         // SAFETY: the same.
@@ -247,11 +253,11 @@ unsafe extern "C" fn start(stack: *mut usize) -> ! {
                 && !wait_at(RUNS_ALREADY, Wait::of_generator)
                 && is_to_begin(bypass::is_said)
             {
-                begin(environment, began_ns, Wait::of_generator, join_process_1);
+                start_headstart(environment, began_ns, Wait::of_generator, join_process_1);
             }
             end(0);
         }
-        tell(
+        print_error(
             c"headstart-init: this is for process 1: put init=/usr/sbin/headstart-init on the kernel command line, or start a container by it\n",
         );
         end(1);
@@ -259,12 +265,12 @@ unsafe extern "C" fn start(stack: *mut usize) -> ! {
     // SAFETY: the kernel's lists.
     let is_said =
         || unsafe { bypass::is_said_to_process_1([arguments.cast_const(), environment.cast_const()]) };
-    if !wait_at(RUNS_ALREADY, Wait::begin) && is_to_begin(is_said) {
-        begin(environment, began_ns, Wait::begin, || {});
+    if !wait_at(RUNS_ALREADY, Wait::new) && is_to_begin(is_said) {
+        start_headstart(environment, began_ns, Wait::new, || {});
     }
     for init in INITS {
-        // SAFETY: the lists are the kernel's; the first argument's place is there even where there is none. It is the
-        // name by which a program was started.
+        // SAFETY: the lists are the kernel's; the first argument's place is there even where there is none.
+        // It is the name by which a program was started.
         unsafe {
             if *stack > 0 {
                 *arguments = init.as_ptr();
@@ -272,12 +278,12 @@ unsafe extern "C" fn start(stack: *mut usize) -> ! {
             become_program(init, arguments, environment);
         }
     }
-    tell(c"headstart-init: no init can be started: /sbin/init, /etc/init, /bin/init, /bin/sh\n");
+    print_error(c"headstart-init: no init can be started: /sbin/init, /etc/init, /bin/init, /bin/sh\n");
     end(1)
 }
 
-/// Says so if this file is as long as it was linked, by where its table of sections ends, which is its last part: one that was cut off may begin well, and
-/// end process 1 later.
+/// Says so if this file is as long as it was linked, by where its table of sections ends, which is its last
+/// part: one that was cut off may begin well, and end process 1 later.
 fn whole() -> ! {
     let header = {
         unsafe extern "C" {
@@ -305,9 +311,10 @@ fn whole() -> ! {
     end(0)
 }
 
-/// Whether there is a headstart and this boot is not bypassed. Headstart is asked for before the latter is known, and comes while the directories are
-/// looked up that lead to its state: on a volume that fills as it is read that takes longer than all of it. A boot that is bypassed, as they
-/// are where disks are fast, has then read it for nothing.
+/// Whether there is a headstart and this boot is not bypassed. Headstart is asked for before the latter is
+/// known, and comes while the directories are looked up that lead to its state: on a volume that fills as it
+/// is read that takes longer than all of it. A boot that is bypassed, as they are where disks are fast, has
+/// then read it for nothing.
 fn is_to_begin(is_said: impl FnOnce() -> bool) -> bool {
     if is_there(CRASHED) {
         return false;
@@ -342,9 +349,14 @@ fn open_as(path: &CStr, flags: usize) -> Option<i32> {
     i32::try_from(file).ok().filter(|file| *file >= 0)
 }
 
-/// Starts headstart, which gets to know when this program began, and waits for its word. Where something of that cannot be, the boot goes
-/// on without.
-fn begin(environment: *const *const c_char, began_ns: Option<i64>, limit: fn(i64) -> Wait, first: fn()) {
+/// Starts headstart, which gets to know when this program began, and waits for its word. Where something of
+/// that cannot be, the boot goes on without.
+fn start_headstart(
+    environment: *const *const c_char,
+    began_ns: Option<i64>,
+    limit: fn(i64) -> Wait,
+    first: fn(),
+) {
     let mut pipe = [0i32; 2];
     let flags = O_NONBLOCK | O_CLOEXEC;
     // SAFETY: a place for two descriptors.
@@ -368,7 +380,8 @@ fn begin(environment: *const *const c_char, began_ns: Option<i64>, limit: fn(i64
     }
 }
 
-/// Enters the mounts and the root of process 1. Where that is not allowed, systemd was not allowed to make others either.
+/// Enters the mounts and the root of process 1. Where that is not allowed, systemd was not allowed to make
+/// others either.
 fn join_process_1() {
     let (Some(mounts), Some(root)) = (
         open(MOUNTS_OF_PROCESS_1),
@@ -392,8 +405,8 @@ fn close(descriptor: i32) {
     unsafe { call(number::CLOSE, [descriptor as usize, 0, 0, 0, 0]) };
 }
 
-/// Waits for the word that releases, the end of who could give it, or as long as [`Wait`] says, and closes the pipe, which does
-/// not block. Process 1 gets no signal that it does not ask for.
+/// Waits for the word that releases, the end of who could give it, or as long as [`Wait`] says, and closes
+/// the pipe, which does not block. Process 1 gets no signal that it does not ask for.
 fn wait(pipe: i32, limit: fn(i64) -> Wait) {
     let Some(begun_ms) = now_ms() else {
         close(pipe);

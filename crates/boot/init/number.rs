@@ -1,4 +1,5 @@
-//! The numbers of the system calls that are made here (unistd.h), which each kind of processor has of its own.
+//! The numbers of the system calls that are made here (unistd.h), which each kind of processor has of its
+//! own.
 
 pub use of_processor::*;
 

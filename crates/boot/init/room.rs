@@ -1,4 +1,5 @@
-//! Whether a file system has room for what a boot teaches. Pure, and so tested by the crate (`src/program.rs`).
+//! Whether a file system has room for what a boot teaches. Pure, and so tested by the crate
+//! (`src/program.rs`).
 
 /// Of a boot neither trace nor profile nor plan has 1 MB.
 const LEAST_BYTES: u64 = 4 << 20;

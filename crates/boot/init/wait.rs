@@ -1,11 +1,13 @@
-//! How long process 1 waits for a word: an amount of time, whatever comes meanwhile. Pure, and so tested by the crate (`src/init.rs`).
+//! How long process 1 waits for a word: an amount of time, whatever comes meanwhile. Pure, and so tested by
+//! the crate (`src/init.rs`).
 
 /// Longer than headstart, which gives a word each second, goes without one, ms.
 const PATIENCE_MS: i64 = 10_000;
-/// The longest in all, ms: headstart lets nobody wait longer than three minutes from its first read on (`src/barrier.rs`), before which it
-/// is read itself. No word extends this.
+/// The longest in all, ms: headstart lets nobody wait longer than three minutes from its first read on
+/// (`src/barrier.rs`), before which it is read itself. No word extends this.
 const LONGEST_MS: i64 = 200_000;
-/// The longest that a generator waits, ms: systemd ends those that take 90 s (`DEFAULT_TIMEOUT_USEC`), and complains.
+/// The longest that a generator waits, ms: systemd ends those that take 90 s (`DEFAULT_TIMEOUT_USEC`), and
+/// complains.
 const LONGEST_OF_GENERATOR_MS: i64 = 60_000;
 
 /// A wait that has begun.
@@ -15,7 +17,7 @@ pub struct Wait {
 
 impl Wait {
     /// One that begins now, ms of any clock that only goes forward.
-    pub fn begin(now_ms: i64) -> Wait {
+    pub fn new(now_ms: i64) -> Wait {
         Wait {
             until_ms: now_ms.saturating_add(LONGEST_MS),
         }

@@ -1,5 +1,5 @@
-//! The barrier of a boot: who waits at it, and when they are released. From the first instant on, for as long as a replay of a disk
-//! with one head gets on; and when the root has become writable.
+//! The barrier of a boot: who waits at it, and when they are released. From the first instant on, for as long
+//! as a replay of a disk with one head gets on; and when the root has become writable.
 
 use crate::waiters::Waiters;
 use headstart_system::launch::ReadyPipe;
@@ -13,18 +13,21 @@ use std::time::{Duration, Instant};
 
 /// Nobody waits for a replay of which nothing has come for so long: the device hangs, or headstart does.
 const STALLED: Duration = Duration::from_secs(8);
-/// The longest that anybody waits where a device was measured as one head. A CD-ROM drive sweeps the 240 MB that a desktop needs in
-/// two minutes, and whoever reads amid that takes longer. `headstart-init` and the units have limits of their own above it.
+/// The longest that anybody waits where a device was measured as one head. A CD-ROM drive sweeps the 240 MB
+/// that a desktop needs in two minutes, and whoever reads amid that takes longer. `headstart-init` and the
+/// units have limits of their own above it.
 pub const LONGEST_ON_ONE_HEAD: Duration = Duration::from_secs(180);
-/// The longest anywhere else. A disk that nobody measured may be one by its own word only, as those of virtual machines say: then no
-/// head jumps, reads amid a replay cost it little, and to wait saves little. A program waits no longer for any replay
-/// ([`headstart_replay::Options::BARRIER_LIMIT`]).
+/// The longest anywhere else. A disk that nobody measured may be one by its own word only, as those of
+/// virtual machines say: then no head jumps, reads amid a replay cost it little, and to wait saves little. A
+/// program waits no longer for any replay ([`headstart_replay::Options::BARRIER_LIMIT`]).
 pub const LONGEST_ELSEWHERE: Duration = headstart_replay::Options::BARRIER_LIMIT;
-/// The longest that units wait anywhere: udev is among them, and systemd gives up a device that udev has not told of in 90 s (`DefaultDeviceTimeoutSec=`).
+/// The longest that units wait anywhere: udev is among them, and systemd gives up a device that udev has not
+/// told of in 90 s (`DefaultDeviceTimeoutSec=`).
 const LONGEST_OF_UNITS: Duration = Duration::from_secs(60);
 /// What headstart runs at when nobody waits for it any more.
 const NICE: i32 = 5;
-/// How often who waits is asked to wait on. Their own patience is 10 s (`headstart-init`) and 15 s (the unit's).
+/// How often who waits is asked to wait on. Their own patience is 10 s (`headstart-init`) and 15 s (the
+/// unit's).
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
 /// The barrier, and everybody who waits at it.
@@ -58,13 +61,14 @@ impl Barrier {
         self.first.is_some()
     }
 
-    /// A replay begins now, for which nobody waits longer than [`LONGEST_ELSEWHERE`], unless [`let_wait`](Barrier::let_wait) says so.
+    /// A replay begins now, for which nobody waits longer than [`LONGEST_ELSEWHERE`], unless
+    /// [`let_wait`](Barrier::let_wait) says so.
     pub fn replay_begins(&mut self, now: Instant) {
         self.patience = Patience::new(now);
     }
 
-    /// Whether it is time to find out how long somebody may wait for this replay: not before half of what anybody may has gone by, for
-    /// to find out reads the disk, and most replays are over by then.
+    /// Whether it is time to find out how long somebody may wait for this replay: not before half of what
+    /// anybody may has gone by, for to find out reads the disk, and most replays are over by then.
     pub fn asks_how_long(&self, now: Instant) -> bool {
         !self.patience.is_known && now - self.patience.begun >= LONGEST_ELSEWHERE / 2
     }
@@ -78,15 +82,17 @@ impl Barrier {
         (self.patience.longest, self.patience.is_known) = (longest, true);
     }
 
-    /// Has those wait who come when the root has become writable, by a pipe in `run`; where none can be made, nobody.
+    /// Has those wait who come when the root has become writable, by a pipe in `run`; where none can be made,
+    /// nobody.
     pub fn close_later(&mut self, run: &Path) {
         self.later = self.later.take().or_else(|| Later::make(run).ok());
     }
 
-    /// Releases them, unless they would catch up with a replay of which `arrived` parts have been read and which gets on: then they are
-    /// asked now and then to wait on. For one that is still to come, when the root is writable, only those wait who come after that: it is
-    /// others that make it writable. Returns whether anybody goes on waiting, those not counted who wait for one to come.
-    pub fn look(&mut self, arrived: Option<u64>, replay_is_to_come: bool, now: Instant) -> bool {
+    /// Releases them, unless they would catch up with a replay of which `arrived` parts have been read and
+    /// which gets on: then they are asked now and then to wait on. For one that is still to come, when the
+    /// root is writable, only those wait who come after that: it is others that make it writable. Returns
+    /// whether anybody goes on waiting, those not counted who wait for one to come.
+    pub fn poll(&mut self, arrived: Option<u64>, replay_is_to_come: bool, now: Instant) -> bool {
         if arrived.is_some_and(|arrived| self.patience.is_left(arrived, now)) {
             if self.patience.is_to_tell(now) {
                 self.first.iter_mut().for_each(Waiters::wait_on);
@@ -133,8 +139,8 @@ impl Patience {
         }
     }
 
-    /// Whether to wait on for it, with so many parts of its requests read. A part that could not be read is none: a replay that only
-    /// fails does not get on.
+    /// Whether to wait on for it, with so many parts of its requests read. A part that could not be read is
+    /// none: a replay that only fails does not get on.
     fn is_left(&mut self, arrived: u64, now: Instant) -> bool {
         if arrived != self.arrived {
             (self.arrived, self.got_on) = (arrived, now);
@@ -152,8 +158,9 @@ impl Patience {
     }
 }
 
-/// The barrier for units that come when systemd has made the root writable: `headstart-barrier.service` waits there for them, by a pipe
-/// in `run`, which says the same as the one that process 1 waits for. They go on when this is dropped, or the process ends.
+/// The barrier for units that come when systemd has made the root writable: `headstart-barrier.service` waits
+/// there for them, by a pipe in `run`, which says the same as the one that process 1 waits for. They go on
+/// when this is dropped, or the process ends.
 struct Later(ReadyPipe);
 
 impl Later {
@@ -166,7 +173,7 @@ impl Later {
         }
         // Also for reading: else to open it would wait for somebody who reads.
         let pipe = File::options().read(true).write(true).open(&path)?;
-        ReadyPipe::of(pipe).map(Later)
+        ReadyPipe::new(pipe).map(Later)
     }
 }
 
@@ -194,7 +201,7 @@ mod tests {
     }
 
     /// What has come through a pipe since, `None` when nobody can tell any more.
-    fn said(pipe: &File) -> Option<Vec<u8>> {
+    fn read_pipe(pipe: &File) -> Option<Vec<u8>> {
         let mut room = [0; 64];
         match rustix::io::read(pipe, &mut room) {
             Ok(0) => None,
@@ -210,14 +217,14 @@ mod tests {
     fn has_ended(pipe: &File) -> bool {
         (0..100).any(|_| {
             std::thread::sleep(Duration::from_millis(10));
-            said(pipe).is_none()
+            read_pipe(pipe).is_none()
         })
     }
 
     fn pipe() -> (File, ReadyPipe) {
         let flags = rustix::pipe::PipeFlags::NONBLOCK | rustix::pipe::PipeFlags::CLOEXEC;
         let (read, write) = rustix::pipe::pipe_with(flags).unwrap();
-        (read.into(), ReadyPipe::of(write.into()).unwrap())
+        (read.into(), ReadyPipe::new(write.into()).unwrap())
     }
 
     fn later(run: &Path) -> File {
@@ -245,17 +252,17 @@ mod tests {
             if tick == 50 {
                 barrier.let_wait(LONGEST_ON_ONE_HEAD);
             }
-            assert!(barrier.look(Some(tick), false, at(tick * 100)));
+            assert!(barrier.poll(Some(tick), false, at(tick * 100)));
         }
         for pipe in [&process_1, &later] {
-            assert_eq!(said(pipe).unwrap(), vec![b'w'; 19]);
+            assert_eq!(read_pipe(pipe).unwrap(), vec![b'w'; 19]);
         }
         // No more comes.
-        assert!(barrier.look(Some(199), false, at(27_800)));
-        assert!(!barrier.look(Some(199), false, at(28_000)) && !barrier.is_closed());
-        assert_ne!(said(&process_1), Some(Vec::new()), "it may go on");
+        assert!(barrier.poll(Some(199), false, at(27_800)));
+        assert!(!barrier.poll(Some(199), false, at(28_000)) && !barrier.is_closed());
+        assert_ne!(read_pipe(&process_1), Some(Vec::new()), "it may go on");
         assert!(has_ended(&process_1));
-        assert_eq!(said(&later), Some(b"w".to_vec()), "told at 27.8 s");
+        assert_eq!(read_pipe(&later), Some(b"w".to_vec()), "told at 27.8 s");
         assert!(has_ended(&later));
     }
 
@@ -267,12 +274,12 @@ mod tests {
         let mut barrier = Barrier::new(Waiters::Process1(ready), now);
         barrier.close_later(run.path());
         let later = later(run.path());
-        assert!(!barrier.look(None, true, now), "others make it writable");
-        assert_ne!(said(&process_1), Some(Vec::new()), "it may go on");
-        assert_eq!(said(&later), Some(Vec::new()), "they wait");
+        assert!(!barrier.poll(None, true, now), "others make it writable");
+        assert_ne!(read_pipe(&process_1), Some(Vec::new()), "it may go on");
+        assert_eq!(read_pipe(&later), Some(Vec::new()), "they wait");
         barrier.replay_begins(now);
-        assert!(barrier.look(Some(1), false, now));
-        assert!(!barrier.look(None, false, now));
+        assert!(barrier.poll(Some(1), false, now));
+        assert!(!barrier.poll(None, false, now));
         assert!(has_ended(&later), "they may go on");
     }
 
@@ -283,9 +290,9 @@ mod tests {
         let (_process_1, ready) = pipe();
         let mut barrier = Barrier::new(Waiters::Process1(ready), begun);
         barrier.replay_begins(begun);
-        assert!((0..10).all(|second| barrier.look(Some(second), false, at(second))));
+        assert!((0..10).all(|second| barrier.poll(Some(second), false, at(second))));
         assert!(
-            !barrier.look(Some(10), false, at(10)),
+            !barrier.poll(Some(10), false, at(10)),
             "it gets on, but nobody waits"
         );
     }

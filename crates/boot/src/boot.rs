@@ -1,12 +1,12 @@
 //! What the process that serves a boot knows of it, from its first instant to its end.
 
 use crate::barrier::Barrier;
+use crate::boot_report::BootReport;
 use crate::cmdline::Wish;
-use crate::last::Last;
-use crate::lasting::Lasts;
 use crate::memory::Need;
+use crate::own_cpu_time::OwnCpuTime;
+use crate::persistence::Persistence;
 use crate::replays::Replays;
-use crate::spent::Spent;
 use headstart_model::Key;
 use headstart_start::config::Config;
 use headstart_start::{Notes, Start};
@@ -34,15 +34,16 @@ pub struct Boot<'a> {
     /// Its poll tells of mounts.
     pub mounts: File,
     pub notes: Notes,
-    pub last: Last,
+    pub last: BootReport,
     pub wish: Wish,
     /// What the path of the state leads to: what holds it may not be mounted yet.
     pub state: StateId,
     /// How long what is kept there lasts.
-    pub lasts: Lasts,
+    pub lasts: Persistence,
     /// Whether that was mounted since this began.
     pub was_mounted: bool,
-    /// What was found of the boot-failure guard; `None` where it cannot be taken yet, on a root that is still read-only.
+    /// What was found of the boot-failure guard; `None` where it cannot be taken yet, on a root that is still
+    /// read-only.
     pub guard: Option<Guard>,
     /// What came of arming it again; `None` as long as the boot has not come to its end.
     pub armed: Option<Result<(), StoreError>>,
@@ -55,7 +56,7 @@ pub struct Boot<'a> {
     /// When nobody had to wait for anything but the replay any more, nanoseconds of CLOCK_MONOTONIC.
     pub free_ns: u64,
     /// What this process has taken of processors.
-    pub spent: Spent,
+    pub spent: OwnCpuTime,
 }
 
 impl Boot<'_> {
@@ -114,8 +115,8 @@ impl Boot<'_> {
 pub struct StateId(Option<(u32, u32, u64)>);
 
 impl StateId {
-    /// That of now.
-    pub fn of(store: &Store) -> StateId {
+    /// Reads which mount the path of the state leads to now.
+    pub fn read(store: &Store) -> StateId {
         let wanted = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID;
         let facts = store
             .root()
@@ -135,13 +136,13 @@ mod tests {
     fn audit_23_the_state_is_elsewhere_once_something_is_mounted_there_and_not_when_it_is_made() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::new(dir.path().join("var/lib/headstart"));
-        let before = StateId::of(&store);
+        let before = StateId::read(&store);
         std::fs::create_dir_all(store.root()).unwrap();
-        assert!(StateId::of(&store) == before);
+        assert!(StateId::read(&store) == before);
         let var = dir.path().join("var");
         mount("tmpfs", &var, "tmpfs", MountFlags::empty(), c"size=1m").unwrap();
-        let mounted = StateId::of(&store);
+        let mounted = StateId::read(&store);
         unmount(&var, UnmountFlags::DETACH).unwrap();
-        assert!(mounted != before && StateId::of(&store) == before);
+        assert!(mounted != before && StateId::read(&store) == before);
     }
 }

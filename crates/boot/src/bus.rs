@@ -1,8 +1,9 @@
-//! As much of the D-Bus protocol as it takes to ask systemd two kinds of questions over its private socket, which is
-//! there from the first instant, before any bus: method calls with texts, answered by a text, number or path.
+//! As much of the D-Bus protocol as it takes to ask systemd two kinds of questions over its private socket,
+//! which is there from the first instant, before any bus: method calls with texts, answered by a text, number
+//! or path.
 //!
-//! <https://dbus.freedesktop.org/doc/dbus-specification.html>; little-endian messages, as this side says and systemd
-//! answers in its own order, which is read as it comes.
+//! <https://dbus.freedesktop.org/doc/dbus-specification.html>; little-endian messages, as this side says and
+//! systemd answers in its own order, which is read as it comes.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -60,7 +61,8 @@ impl Bus {
     fn authenticate(&mut self) -> io::Result<()> {
         let uid = rustix::process::geteuid().as_raw().to_string();
         let hex: String = uid.bytes().map(|byte| format!("{byte:02x}")).collect();
-        // In one piece: of a message that comes together with BEGIN systemd takes no notice until there is more to read.
+        // In one piece: of a message that comes together with BEGIN systemd takes no notice until there is
+        // more to read.
         self.stream
             .write_all(format!("\0AUTH EXTERNAL {hex}\r\nBEGIN\r\n").as_bytes())?;
         let mut line = Vec::new();
@@ -77,8 +79,9 @@ impl Bus {
         Ok(())
     }
 
-    /// Calls a method with texts; its answer, or the text of the error that systemd answers with, as for a unit that is
-    /// not loaded. That it refuses to answer this process is an error of its own: it will not answer later either, and may log each question.
+    /// Calls a method with texts; its answer, or the text of the error that systemd answers with, as for a
+    /// unit that is not loaded. That it refuses to answer this process is an error of its own: it will not
+    /// answer later either, and may log each question.
     pub fn call(
         &mut self,
         path: &str,
@@ -159,21 +162,22 @@ fn put_text(bytes: &mut Vec<u8>, text: &str) {
 }
 
 fn number(bytes: &[u8], big: bool) -> io::Result<u64> {
-    let mut all = [0; 8];
+    let mut word = [0; 8];
     let (read, zero) = (bytes.len(), 8 - bytes.len().min(8));
     if read > 8 {
         return Err(io::ErrorKind::InvalidData.into());
     }
     if big {
-        all[zero..].copy_from_slice(bytes);
-        Ok(u64::from_be_bytes(all))
+        word[zero..].copy_from_slice(bytes);
+        Ok(u64::from_be_bytes(word))
     } else {
-        all[..read].copy_from_slice(bytes);
-        Ok(u64::from_le_bytes(all))
+        word[..read].copy_from_slice(bytes);
+        Ok(u64::from_le_bytes(word))
     }
 }
 
-/// A text of the header: 8 is the type of the body, 4 an error's name. Fields are found by walking, for each has its own length.
+/// A text of the header: 8 is the type of the body, 4 an error's name. Fields are found by walking, for each
+/// has its own length.
 fn field(fields: &[u8], wanted: u8) -> &[u8] {
     let mut at = 0;
     while let Some([code, 1, kind, 0]) = fields.get(at..at + 4) {
@@ -181,7 +185,8 @@ fn field(fields: &[u8], wanted: u8) -> &[u8] {
         let (before, length) = match kind {
             b'g' => (1, usize::from(fields.get(at).copied().unwrap_or(0))),
             b'u' => (4, 0),
-            // The length of a text is in the sender's order; the lower of the two readings is right for short texts.
+            // The length of a text is in the sender's order; the lower of the two readings is right for short
+            // texts.
             _ => {
                 let Some(bytes) = fields.get(at..at + 4) else {
                     break;

@@ -1,6 +1,6 @@
 //! `headstart=off|record|on` on the kernel command line decides for one boot.
 
-use crate::last::Place;
+use crate::boot_report::WayIn;
 use std::path::Path;
 
 /// What a boot's command line asks for.
@@ -10,19 +10,20 @@ pub enum Wish {
     Off,
     /// Record and learn, but do not replay.
     Record,
-    /// Replay, record and learn, also where boots are bypassed, or where it was this one's turn to go without.
+    /// Replay, record and learn, also where boots are bypassed, or where it was this one's turn to go
+    /// without.
     On,
     /// What earlier boots have shown to be best.
     #[default]
     Usual,
 }
 
-/// This boot's. In a container there is no kernel command line of its own: there, as for systemd, the arguments of
-/// process 1 stand for it. Another value than the three is told and ignored.
-pub fn wish(place: Place, tell: &mut dyn FnMut(String)) -> Wish {
+/// This boot's. In a container there is no kernel command line of its own: there, as for systemd, the
+/// arguments of process 1 stand for it. Another value than the three is told and ignored.
+pub fn wish(place: WayIn, tell: &mut dyn FnMut(String)) -> Wish {
     // The first is systemd's word, the second that of the container's manager to process 1.
     let container = match place {
-        Place::Init => std::env::var_os("container").is_some(),
+        WayIn::Init => std::env::var_os("container").is_some(),
         _ => Path::new("/run/systemd/container").exists(),
     };
     let file = if container {
@@ -60,8 +61,9 @@ fn parse(line: &str, tell: &mut dyn FnMut(String)) -> Wish {
     wish
 }
 
-/// Whether this kernel was started in the place of one that has crashed, to save its memory (kdump): in the little that was kept for it nothing is read
-/// ahead or recorded, and that it reboots by itself is no failure.
+/// Whether this kernel was started in the place of one that has crashed, to save its memory (kdump): in the
+/// little that was kept for it nothing is read ahead or recorded, and that it reboots by itself is no
+/// failure.
 pub fn is_after_crash() -> bool {
     Path::new("/proc/vmcore").exists()
         || std::fs::read("/proc/cmdline").is_ok_and(|line| has_crash_header(&String::from_utf8_lossy(&line)))
@@ -73,7 +75,8 @@ fn has_crash_header(line: &str) -> bool {
         .any(|word| word.starts_with("elfcorehdr="))
 }
 
-/// Whether the kernel records events from its start on into a trace instance of this name (`trace_instance=`), by its command line.
+/// Whether the kernel records events from its start on into a trace instance of this name
+/// (`trace_instance=`), by its command line.
 pub fn has_trace_instance(name: &str) -> bool {
     std::fs::read("/proc/cmdline").is_ok_and(|line| names_instance(&String::from_utf8_lossy(&line), name))
 }

@@ -1,13 +1,14 @@
-//! What is done for this boot ([`headstart_start::decide`]). That it is bypassed is found out before headstart reads itself.
+//! What is done for this boot ([`headstart_start::decide`]). That it is bypassed is found out before
+//! headstart reads itself.
 
+use crate::boot_report::WayIn;
 use crate::cmdline::{self, Wish, wish};
-use crate::last::Place;
-use crate::lasting::Lasts;
+use crate::persistence::Persistence;
 use crate::program::room::Room;
 use crate::this_boot;
 use headstart_start::bypass::kernel;
 use headstart_start::config::{self, Config};
-use headstart_start::decide::{Decision, Known, decide};
+use headstart_start::decide::{Decision, PriorState, decide};
 use headstart_start::machine_of;
 use headstart_store::{KeyDir, State, Store};
 use rustix::fs::statfs;
@@ -16,8 +17,9 @@ use std::path::Path;
 /// Its name in the directory of a key; `headstart-init` looks for it too.
 const PLAN: &str = "plan";
 
-/// Whether this boot is bypassed. Reads a file that is there only while boots are, and what may overrule it if it is.
-pub fn is_bypassed(store: &Store, place: Place) -> bool {
+/// Whether this boot is bypassed. Reads a file that is there only while boots are, and what may overrule it
+/// if it is.
+pub fn is_bypassed(store: &Store, place: WayIn) -> bool {
     if cmdline::is_after_crash() {
         return true;
     }
@@ -33,7 +35,10 @@ pub fn is_bypassed(store: &Store, place: Place) -> bool {
     if in_vain && is_nobodys_wish(wish, &config) {
         return true;
     }
-    matches!(of_boot(&kept.state(), wish, &config, true), Decision::Bypass(_))
+    matches!(
+        decide_boot(&kept.state(), wish, &config, true),
+        Decision::Bypass(_)
+    )
 }
 
 /// Whether this boot is bypassed because it is in vain to record it. `headstart-init` knows less of that.
@@ -45,25 +50,25 @@ fn is_nobodys_wish(wish: Wish, config: &Config) -> bool {
     wish == Wish::Usual && config.boot.control_every != 0
 }
 
-/// Why it is in vain to record a boot, if nothing is known of boots: what it would teach could not be kept. To begin costs what it costs
-/// each time, a tenth of a boot where requests are slow.
+/// Why it is in vain to record a boot, if nothing is known of boots: what it would teach could not be kept.
+/// To begin costs what it costs each time, a tenth of a boot where requests are slow.
 pub fn why_in_vain(store: &Store, kept: &KeyDir) -> Option<String> {
     if kept.path().join(PLAN).exists() {
         return None;
     }
-    if let Some(why) = Lasts::of(store).why_not(store) {
+    if let Some(why) = Persistence::for_store(store).why_not(store) {
         return Some(format!(
             "nothing is known of boots, and what one would teach cannot be kept: {why}"
         ));
     }
     // Where it is not there yet, it may be on a file system that is not mounted yet.
-    let found = statfs(store.root()).ok()?;
+    let facts = statfs(store.root()).ok()?;
     let room = Room {
-        kind: found.f_type as u64,
-        block: u64::try_from(found.f_bsize).unwrap_or(0),
-        free_blocks: found.f_bfree,
-        inodes: found.f_files,
-        free_inodes: found.f_ffree,
+        kind: facts.f_type as u64,
+        block: u64::try_from(facts.f_bsize).unwrap_or(0),
+        free_blocks: facts.f_bfree,
+        inodes: facts.f_files,
+        free_inodes: facts.f_ffree,
     };
     (!room.is_enough()).then(|| {
         format!(
@@ -73,14 +78,15 @@ pub fn why_in_vain(store: &Store, kept: &KeyDir) -> Option<String> {
     })
 }
 
-/// What is done for this boot. What somebody has decided on the kernel command line overrules what was learned.
-pub fn of_boot(state: &State, wish: Wish, config: &Config, has_plan: bool) -> Decision {
+/// What is done for this boot. What somebody has decided on the kernel command line overrules what was
+/// learned.
+pub fn decide_boot(state: &State, wish: Wish, config: &Config, has_plan: bool) -> Decision {
     match wish {
         Wish::Record if has_plan => return Decision::Control,
         Wish::Record => return Decision::Record,
         _ => {}
     }
-    decide(&Known {
+    decide(&PriorState {
         // Boots are switched off by `boot disable`.
         enabled: true,
         bypass: state.bypass.as_ref(),
@@ -100,8 +106,8 @@ pub fn of_boot(state: &State, wish: Wish, config: &Config, has_plan: bool) -> De
     })
 }
 
-/// A number by chance, the same for all that ask in one boot: the end of its id, a random UUID. `headstart-init` reads it
-/// alike.
+/// A number by chance, the same for all that ask in one boot: the end of its id, a random UUID.
+/// `headstart-init` reads it alike.
 fn draw() -> u64 {
     let id = this_boot::boot_id();
     let digits = id.len().checked_sub(8).and_then(|start| id.get(start..));

@@ -1,17 +1,19 @@
-//! When a boot has ended: systemd has started all it was to start, a session has begun where there is a login screen,
-//! and then it is quiet; after 120 s in any case. While all wait for a replay nothing runs yet: that time does not count, nor does any in which
-//! nothing is read or computed, for then somebody is waited for: a passphrase, or a login.
+//! When a boot has ended: systemd has started all it was to start, a session has begun where there is a login
+//! screen, and then it is quiet; after 120 s in any case. While all wait for a replay nothing runs yet: that
+//! time does not count, nor does any in which nothing is read or computed, for then somebody is waited for: a
+//! passphrase, or a login.
 //!
-//! One that is shut down before has ended in good order, too, if it was up: some never come to an empty job queue, and some power the machine off
-//! by themselves.
+//! One that is shut down before has ended in good order, too, if it was up: some never come to an empty job
+//! queue, and some power the machine off by themselves.
 //!
-//! Where systemd refuses to answer, as where SELinux enforces a policy without rules for headstart, it is asked once and no more: each question would be
-//! a line in the audit log. Then a boot has come as far when users may log in ([`crate::signs`]).
+//! Where systemd refuses to answer, as where SELinux enforces a policy without rules for headstart, it is
+//! asked once and no more: each question would be a line in the audit log. Then a boot has come as far when
+//! users may log in ([`crate::boot_signs`]).
 
-use crate::fit;
+use crate::boot_signs::BootSigns;
 use crate::manager::Manager;
+use crate::ordinary_boot;
 use crate::sessions::sessions;
-use crate::signs::Signs;
 use crate::this_boot::RUN;
 use crate::{marks, stages};
 use headstart_record::Progress;
@@ -29,8 +31,8 @@ const ASK_EVERY: Duration = Duration::from_secs(1);
 const KNOW_EVERY: Duration = Duration::from_secs(5);
 /// Quiet for so long: services that start one another pause for a second or two.
 const QUIET: Duration = Duration::from_secs(3);
-/// No quiet: more CPU than this share of one processor, or more new pages than these, 256 KiB of 4 KiB pages. A running
-/// machine never stands quite still.
+/// No quiet: more CPU than this share of one processor, or more new pages than these, 256 KiB of 4 KiB pages.
+/// A running machine never stands quite still.
 const LITTLE_CPU: f64 = 0.10;
 const FEW_PAGES: u64 = 64;
 /// There as long as systemd is process 1 (sd_booted(3)).
@@ -47,7 +49,7 @@ pub enum Why {
 
 /// What systemd has told of a boot.
 #[derive(Clone, Debug, Default)]
-pub struct Told {
+pub struct SystemdReport {
     /// When process 1 began, nanoseconds of CLOCK_MONOTONIC.
     pub began_ns: u64,
     /// When each stage began ([`stages::stages`]).
@@ -66,7 +68,7 @@ pub struct End {
     /// Whether services could begin, as `basic.target` says.
     has_basics: bool,
     /// What systemd told lately, for when it is gone, and when.
-    told: Option<(Instant, Told)>,
+    told: Option<(Instant, SystemdReport)>,
     /// Whether it went to a shell for somebody to mend it.
     has_failed: bool,
     /// Whether it is being shut down, or this process was told to end.
@@ -76,7 +78,7 @@ pub struct End {
     /// Why systemd answers nothing, if it refuses to.
     refused: Option<String>,
     /// The signs of the last look, where it does.
-    signs: Option<Signs>,
+    signs: Option<BootSigns>,
     /// How long nothing was read or computed, as far as that is known.
     waited: Duration,
     /// The same by the time that systemd had finished or, if later, a session had begun.
@@ -123,7 +125,8 @@ impl End {
         self.finished_ns
     }
 
-    /// How long nothing was read or computed until systemd had finished or, if later, a session had begun: somebody was waited for.
+    /// How long nothing was read or computed until systemd had finished or, if later, a session had begun:
+    /// somebody was waited for.
     pub fn waited(&self) -> Duration {
         self.waited_till_up.unwrap_or_default()
     }
@@ -133,12 +136,13 @@ impl End {
         self.is_shut_down
     }
 
-    /// What systemd told before it was shut down.
-    pub fn told(&self) -> Option<&Told> {
+    /// What systemd reported before it was shut down.
+    pub fn before_shutdown(&self) -> Option<&SystemdReport> {
         self.told.as_ref().map(|(_, told)| told)
     }
 
-    /// Whether this was a boot to its end, which came by a shutdown, and not only this process that was told to end.
+    /// Whether this was a boot to its end, which came by a shutdown, and not only this process that was told
+    /// to end.
     pub fn is_whole(&self) -> bool {
         self.is_shut_down && !self.is_stopped_alone && self.is_good()
     }
@@ -161,8 +165,8 @@ impl End {
         self.has_failed
     }
 
-    /// Whether headstart has done no harm to it: systemd had finished; or it was up and is shut down in good order. Without systemd nobody tells of
-    /// either, and a machine that has run for so long is up.
+    /// Whether headstart has done no harm to it: systemd had finished; or it was up and is shut down in good
+    /// order. Without systemd nobody tells of either, and a machine that has run for so long is up.
     pub fn is_good(&self) -> bool {
         self.finished_ns.is_some() || (self.is_shut_down && self.was_up()) || self.is_up_without_systemd()
     }
@@ -177,28 +181,28 @@ impl End {
     }
 
     /// Asks systemd, unless it was asked just now. As long as it does not listen, it has not finished.
-    pub fn ask(&mut self) -> Option<u64> {
+    pub fn poll_finished_ns(&mut self) -> Option<u64> {
         let due = self.asked.is_none_or(|at| at.elapsed() >= ASK_EVERY);
         if self.finished_ns.is_none() && due {
             self.asked = Some(Instant::now());
-            self.look();
+            self.poll();
         }
         self.finished_ns
     }
 
     /// Asks systemd; where it refuses to answer, looks for signs.
-    pub fn look(&mut self) {
+    pub fn poll(&mut self) {
         match self.manager() {
-            Ok(mut manager) => self.ask_it(&mut manager),
+            Ok(mut manager) => self.poll_manager(&mut manager),
             Err(error) => self.cannot_ask(&error),
         }
         if self.refused.is_some() {
-            self.see(Signs::of_now(), marks::monotonic_ns());
+            self.note_signs(BootSigns::of_now(), marks::monotonic_ns());
         }
     }
 
-    /// Asks it by a connection that is there. What it refuses once it refuses always, and is not asked again.
-    pub fn ask_it(&mut self, manager: &mut Manager) {
+    /// Asks systemd by an open connection. It is not asked again once it has refused.
+    pub fn poll_manager(&mut self, manager: &mut Manager) {
         if let Err(error) = self.try_to_ask(manager) {
             self.cannot_ask(&error);
         }
@@ -216,7 +220,7 @@ impl End {
             at => at,
         };
         self.has_basics |= manager.active_ns("basic.target")?.is_some();
-        self.has_failed |= fit::has_failed(manager)?;
+        self.has_failed |= ordinary_boot::has_failed(manager)?;
         self.is_shut_down |= manager.is_stopping()?;
         let is_due = self
             .told
@@ -225,7 +229,7 @@ impl End {
         if self.has_basics && self.finished_ns.is_none() && is_due {
             let stages = stages::stages(manager, None, sessions(), marks::read(Path::new(RUN)))?;
             let began_ns = manager.began_ns()?;
-            self.told = Some((Instant::now(), Told { began_ns, stages }));
+            self.told = Some((Instant::now(), SystemdReport { began_ns, stages }));
         }
         if self.finished_ns.is_some() {
             self.waited_till_up = Some(self.waited);
@@ -235,7 +239,7 @@ impl End {
     }
 
     /// What signs of now tell. That users may not log in again once they could is a shutdown.
-    fn see(&mut self, signs: Signs, now_ns: u64) {
+    fn note_signs(&mut self, signs: BootSigns, now_ns: u64) {
         let was_closed = self.signs.is_some_and(|before| before.is_closed);
         self.has_failed |= signs.mending;
         if signs.is_open() || (was_closed && !signs.is_closed) {
@@ -248,25 +252,26 @@ impl End {
         self.signs = Some(signs);
     }
 
-    /// This process is told to end: asks systemd for the last time. Where that is gone the machine is about to be.
+    /// This process is told to end: asks systemd for the last time. Where that is gone the machine is about
+    /// to be.
     pub fn is_told(&mut self) {
         if let Ok(mut manager) = self.manager() {
-            self.ask_it(&mut manager);
+            self.poll_manager(&mut manager);
             self.is_stopped_alone = !self.is_shut_down;
         }
         if self.refused.is_some() {
-            let signs = Signs::of_now();
-            self.see(signs, marks::monotonic_ns());
+            let signs = BootSigns::of_now();
+            self.note_signs(signs, marks::monotonic_ns());
             self.is_stopped_alone = !signs.is_closed;
         }
         self.is_shut_down = true;
     }
 
-    /// Whether the boot has ended. What has happened so far is asked for once in a while until it is up; then there is nothing to wait for if nothing
-    /// records.
-    pub fn ended(&mut self, is_recorded: bool, progress: impl FnOnce() -> Progress) -> Option<Why> {
+    /// Whether the boot has ended. What has happened so far is asked for once in a while until it is up; then
+    /// there is nothing to wait for if nothing records.
+    pub fn check(&mut self, is_recorded: bool, progress: impl FnOnce() -> Progress) -> Option<Why> {
         let now = Instant::now();
-        let is_up = self.ask().is_some() && (!self.screen || sessions().user_ns.is_some());
+        let is_up = self.poll_finished_ns().is_some() && (!self.screen || sessions().user_ns.is_some());
         if is_up && !self.up {
             // Quiet is what comes after that.
             (self.up, self.since) = (true, None);
@@ -296,7 +301,8 @@ impl End {
         age >= LONGEST || age.saturating_sub(self.waited + lately) >= LIMIT
     }
 
-    /// Whether there was little for so long. Until it is up that is counted, and then another such time begins.
+    /// Whether there was little for so long. Until it is up that is counted, and then another such time
+    /// begins.
     fn is_quiet(&mut self, progress: &Progress, now: Instant) -> bool {
         if let Some((since, before)) = &self.since {
             let pages = progress.pages.saturating_sub(before.pages);
@@ -337,7 +343,8 @@ mod tests {
             }
         }
 
-        /// Looks at it each second, while so much is read and computed each second; whether it was too long at some time.
+        /// Looks at it each second, while so much is read and computed each second; whether it was too long
+        /// at some time.
         fn goes_on(&mut self, seconds: std::ops::Range<u64>, pages: u64, cpu: f64) -> bool {
             let mut before = self
                 .end
@@ -455,44 +462,44 @@ mod tests {
         let kind = end.manager().err().map(|error| error.kind());
         assert_eq!(kind, Some(io::ErrorKind::PermissionDenied), "without a question");
 
-        let closed = Signs {
+        let closed = BootSigns {
             is_closed: true,
-            ..Signs::default()
+            ..BootSigns::default()
         };
-        end.see(Signs::default(), 1);
-        end.see(closed, 2);
+        end.note_signs(BootSigns::default(), 1);
+        end.note_signs(closed, 2);
         assert!(
             !end.is_good() && !end.has_basics && !end.is_shut_down(),
             "users may not log in yet"
         );
-        end.see(Signs::default(), 3);
-        end.see(Signs::default(), 4);
+        end.note_signs(BootSigns::default(), 3);
+        end.note_signs(BootSigns::default(), 4);
         assert_eq!(end.finished_ns(), Some(3), "they may, whatever they log in at");
         assert!(end.is_good() && !end.is_shut_down() && !end.has_failed());
-        end.see(closed, 5);
+        end.note_signs(closed, 5);
         assert!(end.is_shut_down() && end.is_whole() && end.finished_ns() == Some(3));
     }
 
     #[test]
     fn by_signs_a_prompt_or_a_screen_is_an_end_and_a_shell_to_mend_is_a_failure() {
-        let of = |signs| {
+        let end_with = |signs| {
             let mut end = End::new(Instant::now());
-            end.see(signs, 7);
+            end.note_signs(signs, 7);
             end
         };
-        let none = Signs::default();
-        let prompt = of(Signs { prompt: true, ..none });
+        let none = BootSigns::default();
+        let prompt = end_with(BootSigns { prompt: true, ..none });
         assert!(prompt.finished_ns() == Some(7) && prompt.is_good() && !prompt.screen);
-        let screen = of(Signs { screen: true, ..none });
+        let screen = end_with(BootSigns { screen: true, ..none });
         assert!(screen.finished_ns() == Some(7) && screen.screen);
-        assert!(!of(none).is_good());
-        let early = of(Signs {
+        assert!(!end_with(none).is_good());
+        let early = end_with(BootSigns {
             prompt: true,
             is_closed: true,
             ..none
         });
         assert!(early.finished_ns().is_none() && !early.is_shut_down());
-        let mending = of(Signs {
+        let mending = end_with(BootSigns {
             mending: true,
             is_closed: true,
             ..none

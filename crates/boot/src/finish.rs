@@ -1,15 +1,16 @@
-//! The end of a boot: the boot-failure guard is armed for the next, and how it went is found out, learned from and kept.
+//! The end of a boot: the boot-failure guard is armed for the next, and how it went is found out, learned
+//! from and kept.
 
 use crate::boot::{Boot, StateId};
+use crate::boot_report::BootReport;
 use crate::end::{End, Why};
-use crate::last::Last;
-use crate::lasting::Lasts;
 use crate::manager::Manager;
 use crate::marks::{self, monotonic_ns};
+use crate::persistence::Persistence;
 use crate::run::has_one_processor;
 use crate::sessions::sessions;
 use crate::this_boot::RUN;
-use crate::{fit, stages};
+use crate::{ordinary_boot, stages};
 use headstart_model::Trace;
 use headstart_model::outcome::Mode;
 use headstart_model::profile::Policy;
@@ -25,7 +26,8 @@ use headstart_system::features::selinux;
 use std::path::Path;
 use std::time::Duration;
 
-/// How often systemd is asked whether it has finished after all, when a boot takes longer than it is recorded.
+/// How often systemd is asked whether it has finished after all, when a boot takes longer than it is
+/// recorded.
 const ASK_LATE_EVERY: Duration = Duration::from_secs(10);
 /// The same where it refuses to answer, and nothing tells that anything has changed.
 const LOOK_LATE_EVERY: Duration = Duration::from_secs(1);
@@ -34,11 +36,12 @@ impl Boot<'_> {
     /// Reviews, learns and keeps; whether it could be kept.
     pub fn finish(
         &mut self,
-        (recorder, was_exact): (Option<Result<Recorder, RecordError>>, bool),
+        recorder: Option<Result<Recorder, RecordError>>,
+        was_exact: bool,
         why: Option<Why>,
         end: &End,
     ) -> bool {
-        let _deadline = Deadline::begin(deadline::FINISH);
+        let _deadline = Deadline::arm(deadline::FINISH);
         self.last.ended = Some(
             match why {
                 Some(Why::Quiet) if recorder.is_some() => "it was quiet",
@@ -54,7 +57,7 @@ impl Boot<'_> {
         let stopped = over.replayed.as_ref().and_then(|it| it.report.stopped.as_ref());
         if let Some(why) = stopped {
             self.notes
-                .tell(format!("the replay stopped before its end: {why}"));
+                .add(format!("the replay stopped before its end: {why}"));
         }
         let (mut unfit, times, up_ns) = self.ask_systemd(end);
         let waited_ns = up_ns.map_or(0, |_| end.waited().as_nanos() as u64);
@@ -77,7 +80,8 @@ impl Boot<'_> {
             recorder.map(|recorder| recorder.and_then(|recorder| finish(recorder, reason, mode, &times)));
         let trace = recorded.as_ref().and_then(|recorded| recorded.as_ref().ok());
         let record_every = self.spent.record_every(trace.and_then(|trace| trace.end.cpu_ns));
-        // Those to come have the recorder attached one time in so many, and where there is one processor this boot has waited for that.
+        // Those to come have the recorder attached one time in so many, and where there is one processor this
+        // boot has waited for that.
         let attach_ns = match has_one_processor() {
             true => self.spent.attach_ns,
             false => 0,
@@ -85,7 +89,7 @@ impl Boot<'_> {
         let spared_ns = attach_ns - attach_ns / u64::from(record_every);
         // A boot that did not come to its end is not compared with those that did.
         let told = why.is_none().then(|| rustix::process::Signal::TERM.as_raw());
-        let earlier = Last::kept(&self.kept).unwrap_or_default();
+        let earlier = BootReport::load(&self.kept).unwrap_or_default();
         self.last.memory_needed = self.need.with_earlier(earlier.memory_needed);
         let like_others = why.is_some() && unfit.is_none() && mode != Mode::Replay;
         self.last.alone = match (like_others, up_ns) {
@@ -110,7 +114,7 @@ impl Boot<'_> {
             record_every,
             tidies: true,
         };
-        let it = Finished {
+        let finished = Finished {
             store: self.store,
             key: &self.key,
             origin_unix_ns: self.origin_unix_ns,
@@ -123,17 +127,17 @@ impl Boot<'_> {
                 .map(|ns| (told, Duration::from_nanos(ns))),
             rules,
         };
-        if self.lasts == Lasts::Frozen {
-            self.last.not_learned = it.rules.unfit.or_else(|| self.lasts.why_not(self.store));
+        if self.lasts == Persistence::Frozen {
+            self.last.not_learned = finished.rules.unfit.or_else(|| self.lasts.why_not(self.store));
             self.last.notes = self.notes.all().to_vec();
             return false;
         }
-        let worked = finish::work(it, &mut self.notes);
+        let worked = finish::work(finished, &mut self.notes);
         let is_kept = worked.is_ok();
         self.last.not_learned = worked.map_or_else(
             |error| {
                 let why = format!("what was learned cannot be kept: {error}");
-                self.notes.tell(why.clone());
+                self.notes.add(why.clone());
                 Some(why)
             },
             |outcome| outcome.not_learned,
@@ -148,10 +152,12 @@ impl Boot<'_> {
         if let Some(why) = end.refused() {
             let selinux = selinux().filter(|it| it.enforces);
             let context = selinux.as_ref().map(|it| it.context.as_str());
-            self.notes.tell(refusal(why, context));
+            self.notes.add(refusal(why, context));
         }
         // At the end of a shutdown nobody answers any more.
-        let told = end.told().filter(|_| end.is_shut_down() && manager.is_err());
+        let told = end
+            .before_shutdown()
+            .filter(|_| end.is_shut_down() && manager.is_err());
         let began = match (&mut manager, told) {
             (_, Some(told)) => Ok(told.began_ns),
             (Ok(manager), _) => manager.began_ns(),
@@ -162,7 +168,7 @@ impl Boot<'_> {
             |error| {
                 if end.refused().is_none() {
                     self.notes
-                        .tell(format!("systemd does not tell when the boot began: {error}"));
+                        .add(format!("systemd does not tell when the boot began: {error}"));
                 }
                 self.own_begin_ns
             },
@@ -170,13 +176,13 @@ impl Boot<'_> {
         );
         let since = |at: u64| at.saturating_sub(began_ns);
         let ago_ns = since(monotonic_ns());
-        let unfit = fit::unfit(
+        let unfit = ordinary_boot::unfit(
             manager.as_mut().ok(),
             now_unix_ns().saturating_sub(ago_ns) / 1_000_000_000,
         );
         let is_mended = end.refused().is_some() && end.has_failed();
         let unfit = unfit.or_else(|| is_mended.then(|| "it went to a shell for somebody to mend it".into()));
-        let found = match (&mut manager, told) {
+        let stages = match (&mut manager, told) {
             (_, Some(told)) => Ok(told.stages.clone()),
             _ if end.refused().is_some() => Ok(stages::without_systemd(
                 end.finished_ns(),
@@ -191,8 +197,8 @@ impl Boot<'_> {
             ),
             (Err(error), _) => Err(std::io::Error::other(error.to_string())),
         };
-        let times = found.unwrap_or_else(|error| {
-            self.notes.tell(format!(
+        let times = stages.unwrap_or_else(|error| {
+            self.notes.add(format!(
                 "the boot's stages are not known: systemd does not tell: {error}"
             ));
             Vec::new()
@@ -210,9 +216,10 @@ impl Boot<'_> {
         (unfit, times, up_ns)
     }
 
-    /// Whether it has come as far as boots are known to: by one that was shut down before others are up, what comes then would be forgotten.
+    /// Whether it has come as far as boots are known to: by one that was shut down before others are up, what
+    /// comes then would be forgotten.
     fn is_as_far_as_others(&mut self, times: &[(u64, String)]) -> bool {
-        let known = self.kept.profile().or_tell(|line| self.notes.tell(line));
+        let known = self.kept.profile().or_tell(|line| self.notes.add(line));
         let Some(known) = known else { return true };
         [stage::UP, stage::SESSION]
             .into_iter()
@@ -220,14 +227,15 @@ impl Boot<'_> {
             .all(|stage| times.iter().any(|(_, came)| came == stage))
     }
 
-    /// Waits until the boot comes to its end, which a slow one may do only now or never, with nothing else to do, or until this process is told to end.
-    /// By a connection that is kept open systemd tells when anything changes, so a shutdown is noticed before what holds the state is unmounted.
+    /// Waits until the boot comes to its end, which a slow one may do only now or never, with nothing else to
+    /// do, or until this process is told to end. By a connection that is kept open systemd tells when
+    /// anything changes, so a shutdown is noticed before what holds the state is unmounted.
     pub fn wait_for_the_end(&mut self, end: &mut End) {
         let mut manager = end.manager().ok();
         while !end.is_shut_down() && !end.is_good() {
             match &mut manager {
-                Some(connected) => end.ask_it(connected),
-                None => end.look(),
+                Some(connected) => end.poll_manager(connected),
+                None => end.poll(),
             }
             let every = match end.refused() {
                 Some(_) => LOOK_LATE_EVERY,
@@ -247,34 +255,39 @@ impl Boot<'_> {
         }
     }
 
-    /// Arms the boot-failure guard again, once, if the boot has come to its end ([`End::is_good`]). Whoever shuts the machine down in good order once it is up has not seen it
-    /// fail; one that has come to a shell for somebody to mend it may have failed for what headstart did.
+    /// Arms the boot-failure guard again, once, if the boot has come to its end ([`End::is_good`]). Whoever
+    /// shuts the machine down in good order once it is up has not seen it fail; one that has come to a shell
+    /// for somebody to mend it may have failed for what headstart did.
     pub fn arm_at_the_end(&mut self, end: &End) {
         // What lies beneath a mount point is another state.
-        if self.armed.is_some() || !end.is_good() || StateId::of(self.store) != self.state {
+        if self.armed.is_some() || !end.is_good() || StateId::read(self.store) != self.state {
             return;
         }
-        let has_failed =
-            end.has_failed() || (end.manager()).is_ok_and(|mut it| fit::has_failed(&mut it).unwrap_or(false));
+        let has_failed = end.has_failed()
+            || (end.manager()).is_ok_and(|mut it| ordinary_boot::has_failed(&mut it).unwrap_or(false));
         let had_taken = self.guard == Some(Guard::Taken);
         // One that is frozen is as it was.
-        self.armed = Some(match has_failed || (had_taken && self.lasts == Lasts::Frozen) {
-            true => Ok(()),
-            false => self.kept.lock().and_then(|lock| lock.arm(had_taken)),
-        });
+        self.armed = Some(
+            match has_failed || (had_taken && self.lasts == Persistence::Frozen) {
+                true => Ok(()),
+                false => self.kept.lock().and_then(|lock| lock.arm(had_taken)),
+            },
+        );
     }
 
-    /// Keeps what the boot had to say; that it cannot be kept is told unless it was for what was learned, whose place is the same.
+    /// Keeps what the boot had to say; that it cannot be kept is told unless it was for what was learned,
+    /// whose place is the same.
     pub fn keep_last(&mut self, is_told: bool) {
         let kept = serde_json::to_vec_pretty(&self.last).map_err(anyhow::Error::from);
         let kept = kept.and_then(|json| Ok(self.kept.lock()?.save_last(&json)?));
         if let Some(error) = kept.err().filter(|_| !is_told) {
-            self.notes.tell(format!("{error:#}"));
+            self.notes.add(format!("{error:#}"));
         }
     }
 }
 
-/// That systemd does not answer, what follows, and the way out. `context` is this process's for SELinux, USER:ROLE:TYPE:LEVEL.
+/// That systemd does not answer, what follows, and the way out. `context` is this process's for SELinux,
+/// USER:ROLE:TYPE:LEVEL.
 fn refusal(why: &str, context: Option<&str>) -> String {
     let way = context.and_then(|context| context.split(':').nth(2)).map(|kind| {
         format!(

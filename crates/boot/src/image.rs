@@ -1,5 +1,6 @@
-//! The root of this system, or of another that is an image: every path is resolved inside it (`RESOLVE_IN_ROOT` of openat2(2), or what stands for it), so that a
-//! link in an image, `/usr/sbin` to `/opt/sbin`, leads to the image's and never to this system's.
+//! The root of this system, or of another that is an image: every path is resolved inside it
+//! (`RESOLVE_IN_ROOT` of openat2(2), or what stands for it), so that a link in an image, `/usr/sbin` to
+//! `/opt/sbin`, leads to the image's and never to this system's.
 
 use anyhow::{Context, Result, bail};
 use headstart_system::resolve;
@@ -50,8 +51,8 @@ impl Image {
     }
 
     fn kind(&self, path: impl AsRef<Path>) -> Option<FileType> {
-        let found = self.resolve(path.as_ref(), OFlags::PATH).ok()?;
-        let facts = rustix::fs::fstat(found).ok()?;
+        let file = self.resolve(path.as_ref(), OFlags::PATH).ok()?;
+        let facts = rustix::fs::fstat(file).ok()?;
         Some(FileType::from_raw_mode(facts.st_mode))
     }
 
@@ -105,7 +106,8 @@ impl Image {
         Ok(())
     }
 
-    /// Writes a file whole or not at all, in place of a file or a link that is there: with half of it the machine may not boot.
+    /// Writes a file whole or not at all, in place of a file or a link that is there: with half of it the
+    /// machine may not boot.
     pub fn write(&self, path: impl AsRef<Path>, text: impl AsRef<[u8]>, mode: u32) -> Result<()> {
         let path = path.as_ref();
         if let Some(parent) = path.parent() {
@@ -167,8 +169,8 @@ impl Image {
         }
     }
 
-    /// The path by which this system finds a directory of the image, without a link in it. What is not there yet of it is where it would
-    /// be made.
+    /// The path by which this system finds a directory of the image, without a link in it. What is not there
+    /// yet of it is where it would be made.
     fn real_path(&self, path: &Path) -> Result<PathBuf> {
         let mut there = inside(path);
         let mut missing = Vec::new();
@@ -223,26 +225,28 @@ mod tests {
         let below = root.join(host.strip_prefix("/").unwrap());
         fs::create_dir_all(&below).unwrap();
         symlink(host, root.join("lib")).unwrap();
-        let it = Image::open(Some(root)).unwrap();
-        it.write("lib/a/file", "x", 0o644).unwrap();
-        it.link("/target", "lib/link").unwrap();
+        let image = Image::open(Some(root)).unwrap();
+        image.write("lib/a/file", "x", 0o644).unwrap();
+        image.link("/target", "lib/link").unwrap();
         assert_eq!(fs::read(below.join("a/file")).unwrap(), b"x");
         assert_eq!(fs::read_link(below.join("link")).unwrap(), Path::new("/target"));
-        assert!(it.has_file("/lib/a/file") && it.has_directory("lib/a") && !it.exists("lib/link"));
-        assert!(it.kind_itself("lib/link").is_some());
-        assert!(it.remove("lib/link").unwrap() && !it.remove("lib/link").unwrap());
+        assert!(image.has_file("/lib/a/file") && image.has_directory("lib/a") && !image.exists("lib/link"));
+        assert!(image.kind_itself("lib/link").is_some());
+        assert!(image.remove("lib/link").unwrap() && !image.remove("lib/link").unwrap());
         assert_eq!(
             fs::read_dir(host).unwrap().count(),
             0,
             "nothing of this system changed"
         );
         assert_eq!(
-            it.real_path(Path::new("lib/new/state")).unwrap(),
+            image.real_path(Path::new("lib/new/state")).unwrap(),
             below.join("new/state")
         );
         // What leads nowhere in the image is no path of this system either.
         fs::remove_dir_all(&below).unwrap();
-        assert!(it.real_path(Path::new("lib/new")).is_err() && it.make_directory("lib/new", 0o755).is_err());
+        assert!(
+            image.real_path(Path::new("lib/new")).is_err() && image.make_directory("lib/new", 0o755).is_err()
+        );
         assert_eq!(fs::read_dir(host).unwrap().count(), 0);
     }
 }

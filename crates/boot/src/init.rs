@@ -1,7 +1,7 @@
-//! A boot served from before process 1 on: what a machine has not got yet that early. The program that stands in the place of process 1
-//! is in `crates/boot/init`.
+//! A boot served from before process 1 on: what a machine has not got yet that early. The program that stands
+//! in the place of process 1 is in `crates/boot/init`.
 
-use crate::last::Place;
+use crate::boot_report::WayIn;
 use crate::marks;
 pub use crate::program::ahead::OF_HEADSTART;
 use crate::waiters::{Waiters, is_process_1_waiting};
@@ -12,9 +12,9 @@ use rustix::mount::{MountFlags, mount};
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 
-/// Serves this boot as the child of process 1, or of a generator of systemd, which waits for a word in the pipe of this number. Mounts what is not there
-/// yet of `/proc`, `/sys`, `/dev` and `/run`, as systemd would, which keeps what it finds.
-/// `began` is what it says of when it began itself.
+/// Serves this boot as the child of process 1, or of a generator of systemd, which waits for a word in the
+/// pipe of this number. Mounts what is not there yet of `/proc`, `/sys`, `/dev` and `/run`, as systemd would,
+/// which keeps what it finds. `began` is what it says of when it began itself.
 pub fn run(store: &Store, pipe: i32, began: Option<&str>) -> Result<bool> {
     let ready = ReadyPipe::inherited(pipe).context("--init")?;
     let strict = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
@@ -36,8 +36,8 @@ pub fn run(store: &Store, pipe: i32, began: Option<&str>) -> Result<bool> {
     }
     away_from_console();
     let place = match is_process_1_waiting() {
-        true => Place::Init,
-        false => Place::Generator,
+        true => WayIn::Init,
+        false => WayIn::Generator,
     };
     let began_ns = began.and_then(|said| marks::handed_over(said, marks::monotonic_ns()));
     crate::run::run(store, place, Waiters::Process1(ready), began_ns)
@@ -54,7 +54,8 @@ fn is_mounted(target: &str) -> Result<bool> {
     Ok(device(target)? != device("/")?)
 }
 
-/// The console is the real init's: complaints go to the kernel's log, where there is one, and input comes from nowhere.
+/// The console is the real init's: complaints go to the kernel's log, where there is one, and input comes
+/// from nowhere.
 fn away_from_console() {
     let nowhere = File::options().read(true).write(true).open("/dev/null");
     let Ok(nowhere) = nowhere else { return };

@@ -1,5 +1,5 @@
-//! Switching boots on and off: the unit, and its link in `sysinit.target.wants`. On this system, or below the root of
-//! another.
+//! Switching boots on and off: the unit, and its link in `sysinit.target.wants`. On this system, or below the
+//! root of another.
 
 use crate::image::Image;
 use crate::program::PROGRAM;
@@ -34,10 +34,11 @@ fn wanted() -> PathBuf {
     Path::new(WANTS).join(NAME)
 }
 
-/// Switches boots on; what was written. What a package has installed is used as it is, else a unit and hooks for the initramfs
-/// are written that run this command.
+/// Switches boots on; what was written. What a package has installed is used as it is, else a unit and hooks
+/// for the initramfs are written that run this command.
 ///
-/// Where it fails what it has made is removed: half of it would be wanted by a boot that finds nothing to execute.
+/// Where it fails what it has made is removed: half of it would be wanted by a boot that finds nothing to
+/// execute.
 pub fn enable(other: Option<&Path>) -> Result<Vec<PathBuf>> {
     let image = Image::open(other)?;
     let mut made = Vec::new();
@@ -105,8 +106,8 @@ fn note_new(image: &Image, path: &Path, made: &mut Vec<PathBuf>) {
     }
 }
 
-/// Switches boots off; what was removed. In the place of the program for process 1 stays a link to the real init: a machine
-/// whose kernel command line names it would not boot without.
+/// Switches boots off; what was removed. In the place of the program for process 1 stays a link to the real
+/// init: a machine whose kernel command line names it would not boot without.
 pub fn disable(other: Option<&Path>) -> Result<Vec<PathBuf>> {
     let image = Image::open(other)?;
     let mut changed = Vec::new();
@@ -137,7 +138,8 @@ pub fn disable(other: Option<&Path>) -> Result<Vec<PathBuf>> {
     Ok(changed)
 }
 
-/// Whether `systemctl disable` or `mask` has switched off the unit by which boots are enabled, of which headstart-init and generators know nothing.
+/// Whether `systemctl disable` or `mask` has switched off the unit by which boots are enabled, of which
+/// headstart-init and generators know nothing.
 pub fn is_switched_off(other: Option<&Path>) -> bool {
     let is_masked = |image: &Image| image.kind_itself(local(NAME)) == Some(FileType::Symlink);
     // Where they were never enabled, it is begun by other means.
@@ -153,7 +155,7 @@ fn has_init(image: &Image) -> bool {
 }
 
 /// Where headstart begins.
-pub enum Way {
+pub enum InstalledWay {
     /// In the initramfs, once this command has made it anew; until then as a generator, where that is.
     Initramfs(&'static str),
     /// As a generator of systemd, before it reads its units.
@@ -163,15 +165,16 @@ pub enum Way {
 }
 
 /// The earliest of those that there are.
-pub fn way(other: Option<&Path>) -> Way {
+pub fn earliest_way(other: Option<&Path>) -> InstalledWay {
     match remake_initramfs(other) {
-        Some(command) => Way::Initramfs(command),
-        None if can_be_init(other) => Way::Generator,
-        None => Way::Unit,
+        Some(command) => InstalledWay::Initramfs(command),
+        None if can_be_init(other) => InstalledWay::Generator,
+        None => InstalledWay::Unit,
     }
 }
 
-/// Whether headstart can begin before process 1, or as a generator: the program that does it looks for headstart where packages put it.
+/// Whether headstart can begin before process 1, or as a generator: the program that does it looks for
+/// headstart where packages put it.
 fn can_be_init(other: Option<&Path>) -> bool {
     Image::open(other).is_ok_and(|image| {
         let command = command(&image, other.is_some());
@@ -404,17 +407,17 @@ mod tests {
 
     /// Every file, link and directory below one, and what it says.
     fn all_below(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
-        let mut all = Vec::new();
+        let mut files = Vec::new();
         for entry in fs::read_dir(directory).unwrap() {
             let path = entry.unwrap().path();
             let says = fs::read(&path).unwrap_or_default();
             if path.is_dir() {
-                all.extend(all_below(&path));
+                files.extend(all_below(&path));
             }
-            all.push((path, says));
+            files.push((path, says));
         }
-        all.sort();
-        all
+        files.sort();
+        files
     }
 
     #[test]

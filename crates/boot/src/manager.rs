@@ -16,7 +16,8 @@ impl Manager {
         Bus::connect().map(Manager)
     }
 
-    /// Readable when something has changed: on a connection of its own systemd tells of each unit, whoever asked.
+    /// Readable when something has changed: on a connection of its own systemd tells of each unit, whoever
+    /// asked.
     pub fn changes(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
@@ -29,13 +30,14 @@ impl Manager {
         }
     }
 
-    fn own(&mut self, property: &str) -> io::Result<u64> {
+    fn manager_number(&mut self, property: &str) -> io::Result<u64> {
         self.number(MANAGER, "org.freedesktop.systemd1.Manager", property)
     }
 
-    /// When all that was to be started at boot had started or failed, nanoseconds of CLOCK_MONOTONIC; `None` before.
+    /// When all that was to be started at boot had started or failed, nanoseconds of CLOCK_MONOTONIC; `None`
+    /// before.
     pub fn finished_ns(&mut self) -> io::Result<Option<u64>> {
-        Ok(Some(self.own("FinishTimestampMonotonic")?)
+        Ok(Some(self.manager_number("FinishTimestampMonotonic")?)
             .filter(|us| *us > 0)
             .map(|us| us * 1000))
     }
@@ -51,7 +53,7 @@ impl Manager {
 
     /// When process 1 began, nanoseconds of CLOCK_MONOTONIC; after an initramfs, the second one.
     pub fn began_ns(&mut self) -> io::Result<u64> {
-        Ok(self.own("UserspaceTimestampMonotonic")? * 1000)
+        Ok(self.manager_number("UserspaceTimestampMonotonic")? * 1000)
     }
 
     /// When a unit became active, nanoseconds of CLOCK_MONOTONIC; `None` if it is not loaded or never was.

@@ -1,5 +1,5 @@
-//! Marks that users set: `headstart mark NAME` appends a line, the boot's process reads them at its end. A file, so that
-//! nobody has to listen, and a mark set before the process is ready is not lost.
+//! Marks that users set: `headstart mark NAME` appends a line, the boot's process reads them at its end. A
+//! file, so that nobody has to listen, and a mark set before the process is ready is not lost.
 
 use anyhow::{Context, Result, bail};
 use headstart_system::process::ProcessStat;
@@ -26,7 +26,8 @@ pub fn clock_ns(clock: ClockId) -> u64 {
     u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
 }
 
-/// When this process began, before it executed headstart, nanoseconds of CLOCK_MONOTONIC, by the kernel's ticks of 10 ms.
+/// When this process began, before it executed headstart, nanoseconds of CLOCK_MONOTONIC, by the kernel's
+/// ticks of 10 ms.
 pub fn own_begin_ns() -> Option<u64> {
     let since_boot = headstart_system::process::ticks(ProcessStat::own()?.start_ticks);
     let began_ns = u64::try_from(since_boot.as_nanos()).ok()?;
@@ -34,7 +35,8 @@ pub fn own_begin_ns() -> Option<u64> {
     Some(monotonic_ns().saturating_sub(age_ns))
 }
 
-/// A time of CLOCK_MONOTONIC, nanoseconds, at which whoever started this process says to have begun; `None` if that cannot be.
+/// A time of CLOCK_MONOTONIC, nanoseconds, at which whoever started this process says to have begun; `None`
+/// if that cannot be.
 pub fn handed_over(said: &str, now_ns: u64) -> Option<u64> {
     let began_ns = said.parse().ok().filter(|began_ns| *began_ns > 0)?;
     let age_ns = now_ns.checked_sub(began_ns)?;

@@ -1,11 +1,14 @@
-//! How much memory a boot's replay may fill: what the machine has, less what boots turned out to need for themselves.
+//! How much memory a boot's replay may fill: what the machine has, less what boots turned out to need for
+//! themselves.
 //!
-//! What is available when a boot begins says little: nearly all is, and the services that will want it have not started.
-//! So each boot notes the most that it had in use, page cache apart, and the next plan leaves that alone.
+//! What is available when a boot begins says little: nearly all is, and the services that will want it have
+//! not started. So each boot notes the most that it had in use, page cache apart, and the next plan leaves
+//! that alone.
 
 use headstart_system::memory::{Memory, memory};
 
-/// Left free in any case, bytes: below it the governor stops a replay ([`headstart_replay::Options::STOP_BELOW`]).
+/// Left free in any case, bytes: below it the governor stops a replay
+/// ([`headstart_replay::Options::STOP_BELOW`]).
 const FLOOR: u64 = headstart_replay::Options::STOP_BELOW;
 /// And this part of all memory, for what differs from one boot to the next.
 const SLACK: u64 = 16;
@@ -20,20 +23,20 @@ pub struct Need {
 }
 
 impl Need {
-    /// Looks how much is in use now. Where `/proc/meminfo` cannot be read nothing is known.
-    pub fn look(&mut self) {
+    /// Samples how much memory is in use now. Nothing is noted where `/proc/meminfo` cannot be read.
+    pub fn sample(&mut self) {
         if let Ok(now) = memory() {
-            self.see(&now);
+            self.note(&now);
         }
     }
 
-    fn see(&mut self, now: &Memory) {
+    fn note(&mut self, now: &Memory) {
         self.total = now.limit.unwrap_or(now.total);
         self.most = self.most.max(self.total.saturating_sub(now.available));
     }
 
-    /// What the next boot is taken to need, bytes: what this one did, or half way down from what earlier ones were taken
-    /// to need if that was more. `None` if nothing is known.
+    /// What the next boot is taken to need, bytes: what this one did, or half way down from what earlier ones
+    /// were taken to need if that was more. `None` if nothing is known.
     pub fn with_earlier(&self, earlier: Option<u64>) -> Option<u64> {
         let half_way = |earlier: u64| self.most.midpoint(earlier).max(self.most);
         (self.most > 0).then(|| earlier.map_or(self.most, half_way))
@@ -65,7 +68,7 @@ mod tests {
         let mut need = Need::default();
         assert_eq!(need.with_earlier(Some(7)), None, "nothing was seen");
         for available in [900, 600, 700] {
-            need.see(&machine(1024 * MIB, available * MIB));
+            need.note(&machine(1024 * MIB, available * MIB));
         }
         assert_eq!(need.with_earlier(None), Some(424 * MIB));
         assert_eq!(need.with_earlier(Some(400 * MIB)), Some(424 * MIB));
@@ -75,9 +78,9 @@ mod tests {
     #[test]
     fn what_boots_need_is_left_to_them() {
         let mut need = Need::default();
-        need.see(&machine(4096 * MIB, 4000 * MIB));
+        need.note(&machine(4096 * MIB, 4000 * MIB));
         assert_eq!(need.budget(1000 * MIB), (4096 - 1000 - 256) * MIB);
-        need.see(&machine(192 * MIB, 100 * MIB));
+        need.note(&machine(192 * MIB, 100 * MIB));
         assert_eq!(need.budget(100 * MIB), 28 * MIB);
         assert_eq!(
             need.budget(180 * MIB),
@@ -89,7 +92,7 @@ mod tests {
             ..machine(8192 * MIB, 500 * MIB)
         };
         let mut need = Need::default();
-        need.see(&limited);
+        need.note(&limited);
         assert_eq!(need.with_earlier(None), Some(12 * MIB));
     }
 }

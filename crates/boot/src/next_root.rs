@@ -1,8 +1,9 @@
 //! From the initramfs into the root that follows it.
 //!
-//! The hook starts this process when the root is mounted. Nothing can be recorded or found before `/proc`, `/sys`, `/dev`
-//! and `/run` have been moved there, the last thing that an initramfs does before it becomes the root: that is waited
-//! for. By then systemd has ended what it wanted to end, so the name that made it spare this process can go.
+//! The hook starts this process when the root is mounted. Nothing can be recorded or found before `/proc`,
+//! `/sys`, `/dev` and `/run` have been moved there, the last thing that an initramfs does before it becomes
+//! the root: that is waited for. By then systemd has ended what it wanted to end, so the name that made it
+//! spare this process can go.
 
 use crate::waiters::FROM_INITRAMFS;
 use anyhow::{Context, Result, bail};
@@ -18,8 +19,8 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
-/// `/proc` is moved at once: where it has gone to another root than this for so long, as to an overlay, this one is none. Process 1 may wait for
-/// the word of this one meanwhile.
+/// `/proc` is moved at once: where it has gone to another root than this for so long, as to an overlay, this
+/// one is none. Process 1 may wait for the word of this one meanwhile.
 const ELSEWHERE: Duration = Duration::from_millis(100);
 
 /// Waits until `next` is about to be the root, and begins anew in it. Does not return unless it fails.
@@ -66,8 +67,8 @@ pub fn enter(next: &Path) -> Result<()> {
     Err(error).with_context(named)
 }
 
-/// Whether something else is mounted by now at the path that the root had, as an overlay in which it is a layer: that will be the root. One that was only moved leaves
-/// a directory there.
+/// Whether something else is mounted by now at the path that the root had, as an overlay in which it is a
+/// layer: that will be the root. One that was only moved leaves a directory there.
 fn is_covered(root: &OwnedFd, name: &Path) -> bool {
     let device = |path: &Path| Some(std::fs::metadata(path).ok()?.dev());
     let Ok(ours) = rustix::fs::fstat(root) else {

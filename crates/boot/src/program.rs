@@ -42,13 +42,13 @@ mod tests {
 
     #[test]
     fn audit_10_process_1_goes_on_after_an_absolute_time_whatever_words_come() {
-        let wait = Wait::begin(5_000);
+        let wait = Wait::new(5_000);
         assert_eq!(wait.patience_ms(5_000), Some(10_000), "for the first word");
         assert_eq!(wait.patience_ms(199_000), Some(6_000), "no word extends it");
         assert!((5_000..205_000).all(|now| wait.patience_ms(now).is_some()));
         assert_eq!(wait.patience_ms(205_000), None);
         assert_eq!(wait.patience_ms(i64::MAX), None);
-        assert_eq!(Wait::begin(i64::MAX).patience_ms(i64::MAX), None, "no overflow");
+        assert_eq!(Wait::new(i64::MAX).patience_ms(i64::MAX), None, "no overflow");
         let generator = Wait::of_generator(5_000);
         assert_eq!(generator.patience_ms(64_000), Some(1_000));
         assert_eq!(generator.patience_ms(65_000), None, "before systemd ends it");

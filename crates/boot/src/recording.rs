@@ -1,5 +1,6 @@
-//! The recorder of a boot. Where BPF cannot record, tracefs does, and that a unit without CAP_SYS_ADMIN cannot mount:
-//! systemd does it early in every boot (`sys-kernel-tracing.mount`), and recording begins then. Nobody is held for it.
+//! The recorder of a boot. Where BPF cannot record, tracefs does, and that a unit without CAP_SYS_ADMIN
+//! cannot mount: systemd does it early in every boot (`sys-kernel-tracing.mount`), and recording begins then.
+//! Nobody is held for it.
 
 use headstart_record::{Options, RecordError, Recorder};
 use std::path::Path;
@@ -30,8 +31,8 @@ impl Recording {
         self.waits
     }
 
-    /// Tries again if tracefs has been mounted since; whether it did.
-    pub fn look(&mut self, options: &Options) -> bool {
+    /// Tries to attach again if tracefs has been mounted meanwhile. Returns whether it tried.
+    pub fn retry(&mut self, options: &Options) -> bool {
         if !self.waits || !Path::new(TRACEFS).exists() {
             return false;
         }

@@ -1,5 +1,6 @@
-//! The replay of a boot's plan, in parts: a file system's part begins when it is mounted, those mounted already at once
-//! and together. Encrypted and late disks come when they come; nobody waits for them, and they for nobody.
+//! The replay of a boot's plan, in parts: a file system's part begins when it is mounted, those mounted
+//! already at once and together. Encrypted and late disks come when they come; nobody waits for them, and
+//! they for nobody.
 
 use anyhow::Result;
 use headstart_model::outcome::ReplayReport;
@@ -49,16 +50,16 @@ impl Replays {
         };
         if replays.waiting.is_empty() {
             replays.running.push(Part {
-                replay: replays.begin(plan)?,
+                replay: replays.start_replay(plan)?,
                 requests: None,
             });
         } else {
-            replays.part(&now)?;
+            replays.start_part(&now)?;
         }
         Ok(replays)
     }
 
-    fn begin(&self, plan: impl Into<Arc<PlanFile>>) -> Result<Replay, ReplayError> {
+    fn start_replay(&self, plan: impl Into<Arc<PlanFile>>) -> Result<Replay, ReplayError> {
         let options = Options {
             stop_at_reclaim: true,
             ..Options::new(self.origin)
@@ -66,20 +67,20 @@ impl Replays {
         Replay::start(plan, options)
     }
 
-    /// Begins with the part of some devices.
-    fn part(&mut self, devices: &[usize]) -> Result<()> {
-        let (part, requests) = part(&self.plan, devices)?;
+    /// Starts the part of some devices.
+    fn start_part(&mut self, devices: &[usize]) -> Result<()> {
+        let (part, requests) = plan_part(&self.plan, devices)?;
         if !requests.is_empty() {
             self.running.push(Part {
-                replay: self.begin(part)?,
+                replay: self.start_replay(part)?,
                 requests: Some(requests),
             });
         }
         Ok(())
     }
 
-    /// Begins with what has been mounted since.
-    pub fn look(&mut self) -> Result<()> {
+    /// Starts the replay of file systems that were mounted since the last call.
+    pub fn start_mounted(&mut self) -> Result<()> {
         if self.waiting.is_empty() {
             return Ok(());
         }
@@ -98,7 +99,11 @@ impl Replays {
         };
         let (now, waiting): (Vec<usize>, Vec<usize>) = self.waiting.iter().partition(|index| come(index));
         self.waiting = waiting;
-        if now.is_empty() { Ok(()) } else { self.part(&now) }
+        if now.is_empty() {
+            Ok(())
+        } else {
+            self.start_part(&now)
+        }
     }
 
     /// In what time to look again, where what is mounted now may not have been read yet.
@@ -107,13 +112,14 @@ impl Replays {
         mounts.waits_for()
     }
 
-    /// Whether some device's replay would be caught up with by what starts now: on one head every read amid the replay
-    /// costs more than waiting (decision 2).
+    /// Whether some device's replay would be caught up with by what starts now: on one head every read amid
+    /// the replay costs more than waiting (decision 2).
     pub fn is_waited_for(&self) -> bool {
         self.running.iter().any(|part| part.replay.barrier_up())
     }
 
-    /// How many parts of requests have been read. One that failed is none: it says nothing of whether the device still works.
+    /// How many parts of requests have been read. One that failed is none: it says nothing of whether the
+    /// device still works.
     pub fn arrived(&self) -> u64 {
         self.running.iter().map(|part| part.replay.arrived()).sum()
     }
@@ -144,15 +150,17 @@ impl Reads for Replays {
 
     /// What all parts did together.
     fn finish(self) -> ReplayReport {
-        let mut all = ReplayReport::default();
-        let never = |file: &PlanFile| part(file, &self.waiting).map_or(0, |(_, requests)| requests.len());
-        all.skipped.missing = never(&self.plan) as u64;
+        let mut report = ReplayReport::default();
+        let never =
+            |file: &PlanFile| plan_part(file, &self.waiting).map_or(0, |(_, requests)| requests.len());
+        report.skipped.missing = never(&self.plan) as u64;
         for Part { replay, requests } in self.running {
-            add(&mut all, replay.finish(), requests.as_deref());
+            add(&mut report, replay.finish(), requests.as_deref());
         }
-        all.issued
+        report
+            .issued
             .sort_unstable_by_key(|one| (one.issued_ns, one.request));
-        all
+        report
     }
 }
 
@@ -162,7 +170,7 @@ fn is_mounted(device: &PlanDevice, mounts: &MountTable) -> bool {
 }
 
 /// The plan of some of a plan's devices, and its requests' numbers in the whole.
-fn part(file: &PlanFile, devices: &[usize]) -> Result<(PlanFile, Vec<u32>)> {
+fn plan_part(file: &PlanFile, devices: &[usize]) -> Result<(PlanFile, Vec<u32>)> {
     let plan = file.plan()?;
     let mut draft = plan.to_draft()?;
     let mut numbers = Vec::new();
@@ -299,7 +307,7 @@ mod tests {
         let path = std::path::Path::new("/etc/passwd");
         let whole = plan(["/", "/not/mounted"], [path, path]);
         let fetched = |devices: &[usize]| {
-            let (file, numbers) = part(&whole, devices).unwrap();
+            let (file, numbers) = plan_part(&whole, devices).unwrap();
             let fills: Vec<Fill> = file.plan().unwrap().fills().collect();
             (fills.into_iter().flat_map(|fill| fill.touches).collect(), numbers)
         };
@@ -356,7 +364,7 @@ mod tests {
             let point = at("all").join(nth.to_string());
             std::fs::create_dir(&point).unwrap();
             mount_bind("/", &point).unwrap();
-            replays.look().unwrap();
+            replays.start_mounted().unwrap();
             read = read_so_far() - before;
         }
         let table = std::fs::read("/proc/thread-self/mountinfo").unwrap().len() as u64;
@@ -375,7 +383,7 @@ mod tests {
         let here = here.mount_point.to_string();
         let mut replays =
             Replays::start(plan([&here, "/not/mounted"], [&path, &path]), Instant::now()).unwrap();
-        replays.look().unwrap();
+        replays.start_mounted().unwrap();
         assert!(!replays.are_over(), "one is waited for");
         while replays.go_on() {
             std::thread::sleep(std::time::Duration::from_millis(5));

@@ -1,21 +1,21 @@
 //! One boot, from the first instant to what was learned from it.
 
 use crate::barrier::Barrier;
-use crate::begin::longest;
 use crate::boot::{Boot, StateId};
+use crate::boot_report::{BootReport, WayIn};
+use crate::boot_signs::BootSigns;
 use crate::cmdline::{self, Wish, wish};
 use crate::decision;
 use crate::end::{self, End, Why};
+use crate::guard::longest_wait;
 use crate::install;
-use crate::last::{Last, Place};
-use crate::lasting::Lasts;
 use crate::manager::Manager;
 use crate::marks::{monotonic_ns, own_begin_ns};
 use crate::memory::Need;
+use crate::own_cpu_time::OwnCpuTime;
+use crate::persistence::Persistence;
 use crate::recording::Recording;
 use crate::replays::Replays;
-use crate::signs::Signs;
-use crate::spent::Spent;
 use crate::this_boot::{RUN, boot_id, key, make_run};
 use crate::units::NAME;
 use crate::waiters::Waiters;
@@ -46,20 +46,21 @@ const ATTACHES_WITHIN: Duration = Duration::from_secs(130);
 /// How often it is looked whether who waits for the replay of a disk may go on.
 const BARRIER_LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// What `trace_instance=` on the kernel command line must name, to have the boot recorded from the kernel's start on.
+/// What `trace_instance=` on the kernel command line must name, to have the boot recorded from the kernel's
+/// start on.
 const EARLY_INSTANCE: &str = "headstart";
 
-/// Serves this boot, from `place` on. Returns when all is learned, or at once, with `false`, if nothing is to be done or another process
-/// serves it already. `began_ns` is when
-/// whoever waits began to wait, nanoseconds of CLOCK_MONOTONIC, where that is known: the replay's times count from there.
-pub fn run(store: &Store, place: Place, waiters: Waiters, began_ns: Option<u64>) -> Result<bool> {
+/// Serves this boot, from `place` on. Returns when all is learned, or at once, with `false`, if nothing is to
+/// be done or another process serves it already. `began_ns` is when whoever waits began to wait, nanoseconds
+/// of CLOCK_MONOTONIC, where that is known: the replay's times count from there.
+pub fn run(store: &Store, place: WayIn, waiters: Waiters, began_ns: Option<u64>) -> Result<bool> {
     let now = Instant::now();
     let since = began_ns.map(|began_ns| Duration::from_nanos(monotonic_ns().saturating_sub(began_ns)));
     let since = since.unwrap_or_default();
     let origin = now.checked_sub(since).unwrap_or(now);
     let origin_unix_ns = now_unix_ns().saturating_sub((now - origin).as_nanos() as u64);
     let mut notes = Notes::default();
-    let wish = wish(place, &mut |line| notes.tell(line));
+    let wish = wish(place, &mut |line| notes.add(line));
     if wish == Wish::Off || cmdline::is_after_crash() {
         waiters.release();
         return Ok(false);
@@ -68,12 +69,13 @@ pub fn run(store: &Store, place: Place, waiters: Waiters, began_ns: Option<u64>)
         waiters.release();
         return Ok(false);
     };
-    // systemd starts what sysinit wants with whatever it starts later, too, where boots were enabled amid one that was not served.
+    // systemd starts what sysinit wants with whatever it starts later, too, where boots were enabled amid one
+    // that was not served.
     if is_unit() && is_over() {
         waiters.release();
         return Ok(false);
     }
-    let config = config::read(Path::new(config::FILE), &mut |line| notes.tell(line));
+    let config = config::read(Path::new(config::FILE), &mut |line| notes.add(line));
     let key = key()?;
     if decision::is_in_vain(store, &store.key(&key), wish, &config) {
         waiters.release();
@@ -81,17 +83,17 @@ pub fn run(store: &Store, place: Place, waiters: Waiters, began_ns: Option<u64>)
     }
     // The unit does so too; before process 1 nobody else would.
     if let Err(error) = limits::bound_memory(limits::MEMORY) {
-        notes.tell(format!("the memory of this process is not bounded: {error}"));
+        notes.add(format!("the memory of this process is not bounded: {error}"));
     }
     // Nor would this be said, as the unit says it: others come first when memory runs out.
     let _ = std::fs::write("/proc/self/oom_score_adj", "500");
     // Before any thread begins.
-    let signals = Signals::take().context("cannot read signals")?;
-    let last = Last {
+    let signals = Signals::block().context("cannot read signals")?;
+    let last = BootReport {
         boot_id: boot_id(),
         began_unix_ns: origin_unix_ns,
         from: place,
-        ..Last::default()
+        ..BootReport::default()
     };
     let mut boot = Boot {
         store,
@@ -105,8 +107,8 @@ pub fn run(store: &Store, place: Place, waiters: Waiters, began_ns: Option<u64>)
         notes,
         last,
         wish,
-        state: StateId::of(store),
-        lasts: Lasts::of(store),
+        state: StateId::read(store),
+        lasts: Persistence::for_store(store),
         was_mounted: false,
         guard: None,
         armed: None,
@@ -115,12 +117,12 @@ pub fn run(store: &Store, place: Place, waiters: Waiters, began_ns: Option<u64>)
         barrier: Barrier::new(waiters, now),
         own_begin_ns: match place {
             // It has read itself while it waited there.
-            Place::Initramfs => None,
-            Place::Init | Place::Generator | Place::Unit => began_ns.or_else(own_begin_ns),
+            WayIn::Initramfs => None,
+            WayIn::Init | WayIn::Generator | WayIn::Unit => began_ns.or_else(own_begin_ns),
         }
         .unwrap_or_else(monotonic_ns),
         free_ns: 0,
-        spent: Spent::default(),
+        spent: OwnCpuTime::default(),
     };
     let mut recording = boot.begin_and_attach();
     boot.tell_of(&recording);
@@ -134,15 +136,15 @@ pub fn run(store: &Store, place: Place, waiters: Waiters, began_ns: Option<u64>)
     drop(exact);
     boot.spent_so_far();
     boot.tell_of_early(&recording);
-    if StateId::of(store) != boot.state {
+    if StateId::read(store) != boot.state {
         // It would lie beneath, and be taken for what is known at the next boot.
-        boot.notes.tell(format!(
+        boot.notes.add(format!(
             "{} is not mounted any more: nothing is kept of this boot",
             store.root().display()
         ));
         return Ok(true);
     }
-    let is_kept = boot.finish((recording.into_inner(), was_exact), why, &end);
+    let is_kept = boot.finish(recording.into_inner(), was_exact, why, &end);
     boot.spent.until_now(|spent| &mut spent.finish_ns);
     boot.last.spent = Some(boot.spent);
     boot.wait_for_the_end(&mut end);
@@ -162,7 +164,7 @@ pub fn run(store: &Store, place: Place, waiters: Waiters, began_ns: Option<u64>)
         ));
     }
     boot.last.keep_in_run();
-    if boot.lasts != Lasts::Frozen {
+    if boot.lasts != Persistence::Frozen {
         boot.keep_last(!is_kept);
     }
     Ok(true)
@@ -177,12 +179,12 @@ fn is_unit() -> bool {
 fn is_over() -> bool {
     match Manager::connect().and_then(|mut manager| manager.finished_ns()) {
         Ok(at) => at.is_some(),
-        Err(error) => error.kind() == io::ErrorKind::PermissionDenied && Signs::of_now().is_open(),
+        Err(error) => error.kind() == io::ErrorKind::PermissionDenied && BootSigns::of_now().is_open(),
     }
 }
 
-/// Takes the lock of the one process that serves a boot; `None` if another one does. What the initramfs started is
-/// still at it when sysinit starts another. Nobody but root can open it: who can, could take it.
+/// Takes the lock of the one process that serves a boot; `None` if another one does. What the initramfs
+/// started is still at it when sysinit starts another. Nobody but root can open it: who can, could take it.
 fn only_one(run: &Path) -> Result<Option<File>> {
     make_run(run).with_context(|| format!("cannot create {}", run.display()))?;
     let path = run.join("boot.lock");
@@ -212,11 +214,13 @@ fn options(activity: bool) -> Options {
 }
 
 impl Boot<'_> {
-    /// Begins to read ahead and attaches the recorder: at once where there are two processors, for beginning takes the disk, and
-    /// attaching a processor. One processor begins with what keeps the disk busy meanwhile; nobody goes on before both. Before both comes the
-    /// boot-failure guard: a kernel that cannot be traced would keep the machine from booting, too.
+    /// Begins to read ahead and attaches the recorder: at once where there are two processors, for beginning
+    /// takes the disk, and attaching a processor. One processor begins with what keeps the disk busy
+    /// meanwhile; nobody goes on before both. Before both comes the boot-failure guard: a kernel that cannot
+    /// be traced would keep the machine from booting, too.
     ///
-    /// A boot that is read ahead may not be in its turn to be recorded; one that is not is recorded in any case.
+    /// A boot that is read ahead may not be in its turn to be recorded; one that is not is recorded in any
+    /// case.
     fn begin_and_attach(&mut self) -> Recording {
         let options = options(self.config.boot.chart);
         let attach = move || Recorder::start(&options);
@@ -228,16 +232,16 @@ impl Boot<'_> {
             self.wish == Wish::On || self.config.boot.chart || cmdline::has_trace_instance(EARLY_INSTANCE);
         let in_turn = is_wished || record_in == 0 || exact_due;
         let one_processor = has_one_processor();
-        self.begin(state);
+        self.decide(state);
         // What it would teach is gone at the next.
-        let teaches = is_wished || self.lasts == Lasts::Longer || !self.start.is_read_ahead();
+        let teaches = is_wished || self.lasts == Persistence::Longer || !self.start.is_read_ahead();
         let in_turn = in_turn && teaches && !self.is_left_alone();
         let beside = (in_turn && !one_processor).then(|| {
             let (tell, attached) = channel();
             let attach = attach.clone();
             // Who waits for it is gone only with the process.
             let attach = move || drop(tell.send(attach()));
-            thread::begin("attach", Box::new(attach)).map(|thread| (thread, attached))
+            thread::spawn("attach", Box::new(attach)).map(|thread| (thread, attached))
         });
         self.replay();
         let recorder = match beside {
@@ -279,11 +283,11 @@ impl Boot<'_> {
                 self.last.recorder = Some(format!("{backend:?}, {evidence:?}").to_lowercase());
                 if let Some(why) = recorder.no_activity() {
                     self.notes
-                        .tell(format!("recording without what a chart needs: {why}"));
+                        .add(format!("recording without what a chart needs: {why}"));
                 }
             }
             (None, Some(error)) if !recording.waits() => {
-                self.notes.tell(format!("not recording: {error}"));
+                self.notes.add(format!("not recording: {error}"));
             }
             (None, _) => {}
         }
@@ -295,7 +299,7 @@ impl Boot<'_> {
     fn map_nothing_around_faults(&self) -> Option<NoFaultAround> {
         let is_due = self.start.is_to_be_exact();
         // Where it cannot be, the boot is recorded as others are.
-        is_due.then(|| NoFaultAround::begin(end::LIMIT).ok()).flatten()
+        is_due.then(|| NoFaultAround::start(end::LIMIT).ok()).flatten()
     }
 
     /// Notes what came of a trace instance of the kernel command line.
@@ -307,7 +311,7 @@ impl Boot<'_> {
                     *recorder += &format!(", and {events} events of trace_instance={EARLY_INSTANCE}");
                 }
             }
-            Some(Err(why)) => self.notes.tell(format!(
+            Some(Err(why)) => self.notes.add(format!(
                 "trace_instance={EARLY_INSTANCE} on the kernel command line was not used: {why}"
             )),
         }
@@ -315,15 +319,15 @@ impl Boot<'_> {
 
     /// Waits for the boot's end; `None` if this process is told to end before.
     fn watch(&mut self, recording: &mut Recording, end: &mut End) -> Option<Why> {
-        let mut unrecorded = Unrecorded::begin();
+        let mut unrecorded = Unrecorded::start();
         loop {
             let would_be_caught_up_with = self.start.replay().filter(|replays| replays.is_waited_for());
             if let Some(replays) = would_be_caught_up_with {
                 if self.barrier.asks_how_long(Instant::now()) {
-                    self.barrier.let_wait(longest(self.store, &replays.plan()));
+                    self.barrier.let_wait(longest_wait(self.store, &replays.plan()));
                 }
             }
-            let somebody_waits = self.barrier.look(
+            let somebody_waits = self.barrier.poll(
                 would_be_caught_up_with.map(Replays::arrived),
                 self.start.is_to_begin(),
                 Instant::now(),
@@ -346,7 +350,7 @@ impl Boot<'_> {
                 self.arm_at_the_end(end);
                 return None;
             }
-            if recording.look(&options(self.config.boot.chart)) {
+            if recording.retry(&options(self.config.boot.chart)) {
                 self.tell_of(recording);
             }
             self.spent_so_far();
@@ -359,21 +363,22 @@ impl Boot<'_> {
                     self.last.keep_in_run();
                 }
             }
-            if let Some(Err(error)) = self.start.replay_mut().map(Replays::look) {
+            if let Some(Err(error)) = self.start.replay_mut().map(Replays::start_mounted) {
                 self.notes
-                    .tell(format!("what was mounted is not read ahead: {error:#}"));
+                    .add(format!("what was mounted is not read ahead: {error:#}"));
             }
             if !self.barrier.is_closed() {
-                self.need.look();
+                self.need.sample();
             }
-            // Once it is quiet a replay that goes on is no reason to wait: what it has left nobody needed. Where nothing tells of that, as
-            // much as a session needs may be left.
+            // Once it is quiet a replay that goes on is no reason to wait: what it has left nobody needed.
+            // Where nothing tells of that, as much as a session needs may be left.
             let goes_on = recording.get().is_none() && self.start.replay().is_some_and(Replays::go_on);
             let recorder = recording.get();
-            let ended = end.ended(recorder.is_some(), || {
+            let ended = end.check(recorder.is_some(), || {
                 recorder.map_or_else(|| unrecorded.progress(), Recorder::progress)
             });
-            // Not when all else is over: what is learned may fail, and what holds the state may be unmounted before.
+            // Not when all else is over: what is learned may fail, and what holds the state may be unmounted
+            // before.
             self.arm_at_the_end(end);
             match ended {
                 Some(Why::Quiet) if goes_on => {}

@@ -19,17 +19,17 @@ pub fn sessions() -> Sessions {
 }
 
 fn in_directory(path: &Path) -> Sessions {
-    let mut found = Sessions::default();
+    let mut sessions = Sessions::default();
     for entry in std::fs::read_dir(path).into_iter().flatten().flatten() {
         // Beside a session's file there may be a FIFO, SESSION.ref, which nobody must wait for.
         if !entry.file_type().is_ok_and(|kind| kind.is_file()) {
             continue;
         }
         if let Ok(text) = std::fs::read_to_string(entry.path()) {
-            add(&text, &mut found);
+            add(&text, &mut sessions);
         }
     }
-    found
+    sessions
 }
 
 fn add(text: &str, found: &mut Sessions) {

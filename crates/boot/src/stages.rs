@@ -1,9 +1,9 @@
-//! The stages of a boot, learned rather than configured: marks placed after the fact, from when systemd's units became
-//! active and logind's sessions began, and from `headstart mark`.
+//! The stages of a boot, learned rather than configured: marks placed after the fact, from when systemd's
+//! units became active and logind's sessions began, and from `headstart mark`.
 //!
-//! `start` is all from the first instant; then `local-fs` (all local file systems are there), `services` (the basic
-//! system is up, services start), `login` (a login screen, or without one the prompt), `session` (a user's), and `up` (systemd
-//! has started all that it was to start).
+//! `start` is all from the first instant; then `local-fs` (all local file systems are there), `services` (the
+//! basic system is up, services start), `login` (a login screen, or without one the prompt), `session` (a
+//! user's), and `up` (systemd has started all that it was to start).
 
 use crate::manager::Manager;
 use crate::sessions::Sessions;
@@ -17,8 +17,8 @@ const UNITS: [(&str, &[&str]); 3] = [
     ("login", &["display-manager.service", "getty.target"]),
 ];
 
-/// When each stage of this boot began, nanoseconds of CLOCK_MONOTONIC; systemd had finished at `finished_ns`. What it does not tell
-/// is left out.
+/// When each stage of this boot began, nanoseconds of CLOCK_MONOTONIC; systemd had finished at `finished_ns`.
+/// What it does not tell is left out.
 pub fn stages(
     manager: &mut Manager,
     finished_ns: Option<u64>,

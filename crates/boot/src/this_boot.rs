@@ -1,4 +1,5 @@
-//! This boot: the key that boots are known by, how the kernel names this one, and where it keeps what lasts until the next.
+//! This boot: the key that boots are known by, how the kernel names this one, and where it keeps what lasts
+//! until the next.
 
 use anyhow::Result;
 use headstart_model::Key;
@@ -7,7 +8,8 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
-/// Where a running boot keeps what lasts until the next: marks, and the lock of the one process that serves it.
+/// Where a running boot keeps what lasts until the next: marks, and the lock of the one process that serves
+/// it.
 pub const RUN: &str = "/run/headstart";
 
 /// The key that boots are known by.
@@ -21,7 +23,8 @@ pub fn boot_id() -> String {
     id.unwrap_or_default().trim().to_owned()
 }
 
-/// Makes that directory, or another in its place, for root alone: who can open the lock in it can take the lock.
+/// Makes that directory, or another in its place, for root alone: who can open the lock in it can take the
+/// lock.
 pub fn make_run(run: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(run)
 }

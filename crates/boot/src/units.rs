@@ -1,4 +1,5 @@
-//! The units of boots and the hooks of initramfs generators, as packages install them and as `boot enable` writes them.
+//! The units of boots and the hooks of initramfs generators, as packages install them and as `boot enable`
+//! writes them.
 
 use crate::program::PROGRAM;
 use std::path::{Path, PathBuf};
@@ -63,8 +64,8 @@ pub fn units() -> [(&'static str, String); 2] {
         .map(|(name, text)| (name, of_command(text, INSTALLED, HAS_PROGRAM)))
 }
 
-/// A unit or a hook that names the command where it is. The line that asks headstart-init goes where there is none: a unit
-/// whose condition cannot be executed would never begin.
+/// A unit or a hook that names the command where it is. The line that asks headstart-init goes where there is
+/// none: a unit whose condition cannot be executed would never begin.
 pub(crate) fn of_command(text: &str, command: &str, has_program: bool) -> String {
     let lines = text
         .lines()

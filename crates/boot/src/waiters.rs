@@ -1,13 +1,14 @@
 //! Who waits for headstart before going on, and the words by which they are told.
 
-use crate::last::Place;
+use crate::boot_report::WayIn;
 use headstart_system::launch::ReadyPipe;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Set for a process that comes from an initramfs: the descriptor by which process 1 is released, opened by the hook, or nothing.
+/// Set for a process that comes from an initramfs: the descriptor by which process 1 is released, opened by
+/// the hook, or nothing.
 pub const FROM_INITRAMFS: &str = "HEADSTART_INITRAMFS";
 
 /// The name of process 1 while it waits (`crates/boot/init`): what it becomes has another.
@@ -26,15 +27,15 @@ pub enum Waiters {
 }
 
 /// Where this process was started, if not by process 1 itself.
-pub fn place() -> Place {
+pub fn place() -> WayIn {
     match std::env::var_os(FROM_INITRAMFS) {
-        Some(_) => Place::Initramfs,
-        None => Place::Unit,
+        Some(_) => WayIn::Initramfs,
+        None => WayIn::Unit,
     }
 }
 
 /// The same, and who waits for it. To be asked once.
-pub fn waiters() -> (Place, Waiters) {
+pub fn waiters() -> (WayIn, Waiters) {
     let process_1 = |number: &String| ReadyPipe::inherited(number.parse().ok()?).ok();
     let waiters = match std::env::var(FROM_INITRAMFS) {
         Ok(number) => process_1(&number).map_or(Waiters::Nobody, Waiters::Process1),
@@ -63,9 +64,9 @@ impl Waiters {
         }
     }
 
-    /// Whether process 1 waits, so that nothing runs but this process: it may have lost its patience, and then others may be
-    /// checking the root. One that is still in the initramfs has `within` to begin. It is asked to wait on first, so that its
-    /// patience lasts beyond the answer.
+    /// Whether process 1 waits, so that nothing runs but this process: it may have lost its patience, and
+    /// then others may be checking the root. One that is still in the initramfs has `within` to begin. It is
+    /// asked to wait on first, so that its patience lasts beyond the answer.
     pub fn process_1_waits(&mut self, within: Duration) -> bool {
         if !matches!(self, Waiters::Process1(_)) {
             return false;
@@ -115,7 +116,7 @@ mod tests {
     #[test]
     fn audit_10_a_process_1_that_has_gone_on_does_not_wait() {
         let (read, write) = rustix::pipe::pipe().unwrap();
-        let mut waiters = Waiters::Process1(ReadyPipe::of(write.into()).unwrap());
+        let mut waiters = Waiters::Process1(ReadyPipe::new(write.into()).unwrap());
         // Whatever process 1 of the tests is, it is not headstart-init, though the pipe to it is open.
         assert!(!waiters.process_1_waits(Duration::ZERO));
         assert!(!Waiters::Units.process_1_waits(Duration::ZERO));

@@ -1,6 +1,8 @@
-//! What a large picture costs: `cargo run --release -p headstart-chart --example measure [EVENTS [DIRECTORY]]` draws a made-up
-//! start of so many events (1,000,000), and tells time, memory and bytes; then Chromium shows the page, and tells when it
-//! had painted first and how many frames a second it paints while it moves. With a directory the pictures are kept there.
+//! What a large picture costs:
+//! `cargo run --release -p headstart-chart --example measure [EVENTS [DIRECTORY]]` draws a made-up start of
+//! so many events (1,000,000), and tells time, memory and bytes; then Chromium shows the page, and tells when
+//! it had painted first and how many frames a second it paints while it moves. With a directory the pictures
+//! are kept there.
 
 #[path = "../tests/chart/chromium.rs"]
 mod chromium;
@@ -75,12 +77,12 @@ fn browse(path: &std::path::Path) {
         }
         return [(v.view.frames - first) / (performance.now() - begun) * 1000, cost / frames]; })";
     for share in [0.9, 0.25, 0.02] {
-        let found = browser.value(&format!("{script}({share})"));
+        let value = browser.value(&format!("{script}({share})"));
         println!(
             "  {:.0} % of it shown: {:.1} frames/s, {:.1} ms a frame in the script",
             share * 100.0,
-            found[0].as_f64().unwrap_or(0.0),
-            found[1].as_f64().unwrap_or(0.0)
+            value[0].as_f64().unwrap_or(0.0),
+            value[1].as_f64().unwrap_or(0.0)
         );
     }
     println!("  first paint after {:.0} ms", painted.unwrap_or(0.0));

@@ -1,5 +1,6 @@
-//! A page as PNG, for the guide: `cargo run -p headstart-chart --example screenshot PAGE.html PICTURE.png [light|dark [KEYS
-//! [SEARCH]]]` shows it in Chromium, presses keys one after another (`++n`), and searches.
+//! A page as PNG, for the guide:
+//! `cargo run -p headstart-chart --example screenshot PAGE.html PICTURE.png [light|dark [KEYS [SEARCH]]]`
+//! shows it in Chromium, presses keys one after another (`++n`), and searches.
 
 #[path = "../tests/chart/chromium.rs"]
 mod chromium;

@@ -5,8 +5,8 @@ pub struct Bins {
     span_ns: u64,
     /// What falls into an interval with an end of its own in it.
     parts: Vec<f64>,
-    /// By how much the amount of each interval differs from that of the one before, of what covers whole intervals; and by how
-    /// many amounts.
+    /// By how much the amount of each interval differs from that of the one before, of what covers whole
+    /// intervals; and by how many amounts.
     steps: Vec<(f64, i64)>,
 }
 
@@ -21,13 +21,13 @@ impl Bins {
         }
     }
 
-    /// Adds an amount spread evenly from a time to another; what lies beyond the span is left out. Where both are the same,
-    /// all of it falls into one interval.
+    /// Adds an amount spread evenly from a time to another; what lies beyond the span is left out. Where both
+    /// are the same, all of it falls into one interval.
     pub fn add(&mut self, from_ns: u64, to_ns: u64, amount: f64) {
         if from_ns > self.span_ns {
             return;
         }
-        let (first, within) = self.at(from_ns);
+        let (first, within) = self.interval_at(from_ns);
         if to_ns <= from_ns {
             self.parts[first] += amount;
             return;
@@ -35,7 +35,7 @@ impl Bins {
         let rate = amount / (to_ns - from_ns) as f64;
         let width = self.width_ns();
         let end_ns = to_ns.min(self.span_ns);
-        let (last, beyond) = self.at(end_ns);
+        let (last, beyond) = self.interval_at(end_ns);
         if first == last {
             self.parts[first] += rate * (end_ns - from_ns) as f64;
             return;
@@ -67,30 +67,30 @@ impl Bins {
     }
 
     /// The interval of a time, and how far into it.
-    fn at(&self, time_ns: u64) -> (usize, f64) {
+    fn interval_at(&self, time_ns: u64) -> (usize, f64) {
         let exact = time_ns as f64 / self.width_ns();
         let index = (exact as usize).min(self.parts.len() - 1);
         (index, (exact - index as f64).clamp(0.0, 1.0))
     }
 }
 
-/// Samples in so many intervals, each of the time since the one before it; of several in an interval the mean. Ends with the
-/// last interval that has one.
+/// Samples in so many intervals, each of the time since the one before it; of several in an interval the
+/// mean. Ends with the last interval that has one.
 pub fn sampled(span_ns: u64, count: usize, samples: impl Iterator<Item = (u64, f64)>) -> Vec<f64> {
-    let mut found = vec![(0.0, 0u32); count.max(1)];
+    let mut intervals = vec![(0.0, 0u32); count.max(1)];
     let (mut from, mut known) = (0, 0);
     for (ns, value) in samples.take_while(|(ns, _)| *ns <= span_ns) {
-        let to = place(ns, span_ns, found.len());
+        let to = place(ns, span_ns, intervals.len());
         let value = if value.is_finite() { value } else { 0.0 };
         // The interval where a sample meets the next belongs to both.
-        for interval in &mut found[from.min(to)..=to] {
+        for interval in &mut intervals[from.min(to)..=to] {
             *interval = (interval.0 + value, interval.1 + 1);
         }
         (from, known) = (to, to + 1);
     }
-    found.truncate(known);
+    intervals.truncate(known);
     let mean = |(sum, count): (f64, u32)| sum / f64::from(count.max(1));
-    found.into_iter().map(mean).collect()
+    intervals.into_iter().map(mean).collect()
 }
 
 /// Of `count` equal parts of `span`, the one that `value` falls into.
@@ -149,8 +149,8 @@ mod tests {
     #[test]
     fn a_sample_tells_of_the_time_before_it() {
         let samples = [(25, 1.0), (50, 0.5), (75, f64::NAN), (900, 9.0)];
-        let found = sampled(100, 8, samples.into_iter());
-        assert_eq!(found, [1.0, 1.0, 0.75, 0.5, 0.25, 0.0, 0.0]);
+        let intervals = sampled(100, 8, samples.into_iter());
+        assert_eq!(intervals, [1.0, 1.0, 0.75, 0.5, 0.25, 0.0, 0.0]);
         assert!(sampled(100, 8, std::iter::empty()).is_empty());
     }
 

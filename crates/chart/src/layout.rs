@@ -108,8 +108,8 @@ const MAP_LEGEND: [(&str, &str); 4] = [
 ];
 
 impl Layout {
-    /// Of a picture: a lane for whatever any of its runs has.
-    pub fn of(picture: &Picture<'_>) -> Layout {
+    /// Lays out a picture, with a lane for whatever any of its runs has.
+    pub fn new(picture: &Picture<'_>) -> Layout {
         let runs = &picture.runs;
         let any = |has: &dyn Fn(&Run<'_>) -> bool| runs.iter().any(has);
         let most = |count: &dyn Fn(&Run<'_>) -> usize| runs.iter().map(count).max().unwrap_or(0);
@@ -279,16 +279,16 @@ pub fn ticks(span_ns: u64, pixels: usize) -> Vec<(u64, String)> {
         }
         step = step.saturating_mul(10);
     }
-    let mut found = Vec::new();
+    let mut ticks = Vec::new();
     let mut at = 0u64;
     while at <= span_ns {
-        found.push((at, time(at, step)));
+        ticks.push((at, time(at, step)));
         match at.checked_add(step) {
             Some(next) => at = next,
             None => break,
         }
     }
-    found
+    ticks
 }
 
 /// A time on an axis whose marks are `step` apart.
@@ -322,8 +322,8 @@ mod tests {
         assert_eq!(labels(42_000_000, 400), ["0", "10 ms", "20 ms", "30 ms", "40 ms"]);
         for span in [1, 1_000, 123_456, 7_000_000_000, u64::MAX] {
             for pixels in [1, 300, 1000] {
-                let found = ticks(span, pixels);
-                assert!(found.len() <= (pixels / 72).max(1) + 1, "{span} {pixels}");
+                let marks = ticks(span, pixels);
+                assert!(marks.len() <= (pixels / 72).max(1) + 1, "{span} {pixels}");
             }
         }
     }

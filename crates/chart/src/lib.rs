@@ -1,13 +1,13 @@
-//! Pictures of starts: when each process ran and waited for a disk, what was read, and whether what the start used had been
-//! read ahead in time. One self-contained SVG or HTML file; nothing is loaded from anywhere.
+//! Pictures of starts: when each process ran and waited for a disk, what was read, and whether what the start
+//! used had been read ahead in time. One self-contained SVG or HTML file; nothing is loaded from anywhere.
 //!
 //! ```text
 //! Trace ──▶ Picture (rows, dots, requests) ──▶ SVG: added up by pixel
 //!                                          └──▶ HTML: added up by slots, so many as fit, drawn by its own script
 //! ```
 //!
-//! Pure: no system call, no clock. Whatever a trace says, a picture is at most [`MOST_BYTES`] long: no event has an element of
-//! its own. Every text of a trace is anybody's, and is drawn as text.
+//! Pure: no system call, no clock. Whatever a trace says, a picture is at most [`MOST_BYTES`] long: no event
+//! has an element of its own. Every text of a trace is anybody's, and is drawn as text.
 
 mod bins;
 mod html;
@@ -46,14 +46,15 @@ pub struct FloorLine {
 
 /// One or two starts as an SVG, side by side on one scale.
 pub fn svg(starts: &[Start<'_>]) -> String {
-    let picture = Picture::of(starts);
-    svg::draw(&picture, &Layout::of(&picture))
+    let picture = Picture::new(starts);
+    svg::draw(&picture, &Layout::new(&picture))
 }
 
-/// One or two starts as an HTML page, side by side on one scale, with zoom, search and what is under the pointer.
+/// One or two starts as an HTML page, side by side on one scale, with zoom, search and what is under the
+/// pointer.
 pub fn html(starts: &[Start<'_>]) -> String {
-    let picture = Picture::of(starts);
-    html::page(&picture, &Layout::of(&picture))
+    let picture = Picture::new(starts);
+    html::page(&picture, &Layout::new(&picture))
 }
 
 /// Pages that a start used, by what a replay had done for them.

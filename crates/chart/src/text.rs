@@ -2,8 +2,8 @@
 
 use headstart_model::human::printable;
 
-/// Text without what moves a cursor, reverses the direction of writing or may not stand in XML, of at most `most`
-/// characters: of a longer one the middle is left out, because both ends of a path say most.
+/// Text without what moves a cursor, reverses the direction of writing or may not stand in XML, of at most
+/// `most` characters: of a longer one the middle is left out, because both ends of a path say most.
 pub fn clean(text: &str, most: usize) -> String {
     // What is cut away anyway need not be looked at: a name may be as long as a section of a file.
     let ends = shortened(text, most.saturating_mul(2).max(64));
@@ -83,8 +83,8 @@ mod tests {
 
     #[test]
     fn no_character_that_xml_forbids_is_left() {
-        let all: String = (0..0x2_ffff).filter_map(char::from_u32).collect();
-        let cleaned = clean(&all, usize::MAX / 2);
+        let characters: String = (0..0x2_ffff).filter_map(char::from_u32).collect();
+        let cleaned = clean(&characters, usize::MAX / 2);
         for c in cleaned.chars() {
             let legal = c >= ' ' && !matches!(c, '\u{fffe}' | '\u{ffff}' | '\u{7f}'..='\u{9f}');
             assert!(legal, "{c:?}");

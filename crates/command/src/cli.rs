@@ -1,4 +1,5 @@
-//! The command line that all programs of the package share: the one source of help, man pages and completions.
+//! The command line that all programs of the package share: the one source of help, man pages and
+//! completions.
 
 use crate::commands::{boot, daemon, mark, op, record, run};
 use clap::{Parser, Subcommand};
@@ -19,8 +20,8 @@ use std::path::PathBuf;
                         `record` pass the status of their command on."
 )]
 pub struct Cli<C: Subcommand> {
-    /// The state directory [default: $HEADSTART_STATE, unless it belongs to another user; else /var/lib/headstart, for
-    /// others than root ~/.local/state/headstart].
+    /// The state directory [default: $HEADSTART_STATE, unless it belongs to another user; else
+    /// /var/lib/headstart, for others than root ~/.local/state/headstart].
     #[arg(long, global = true, value_name = "DIR")]
     pub state: Option<PathBuf>,
     /// What to do.
@@ -28,7 +29,8 @@ pub struct Cli<C: Subcommand> {
     pub command: C,
 }
 
-/// The subcommands of the program that runs at starts and boots; what each does is said where its arguments are.
+/// The subcommands of the program that runs at starts and boots; what each does is said where its arguments
+/// are.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Run(run::Args),

@@ -48,8 +48,8 @@ pub fn colours() -> bool {
 /// `--json` of subcommands whose standard output is their command's.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Aside {
-    /// When all is done, write what was done as one JSON document, to FILE or as the last line to standard error; waits
-    /// for it.
+    /// When all is done, write what was done as one JSON document, to FILE or as the last line to standard
+    /// error; waits for it.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     json: Option<Option<PathBuf>>,
 }

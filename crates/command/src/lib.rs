@@ -1,6 +1,7 @@
-//! The program `headstart`, which runs at starts, at boots and as the daemon: parse, call, print. One file per subcommand under
-//! [`commands`]; a start is one thing of `headstart_start`, a boot of `headstart_boot`. It is small, because a cold start reads it before
-//! anything is read ahead, and nothing that it links moves files. It executes the other programs of the package for their subcommands ([`part`]).
+//! The program `headstart`, which runs at starts, at boots and as the daemon: parse, call, print. One file
+//! per subcommand under [`commands`]; a start is one thing of `headstart_start`, a boot of `headstart_boot`.
+//! It is small, because a cold start reads it before anything is read ahead, and nothing that it links moves
+//! files. It executes the other programs of the package for their subcommands ([`part`]).
 //!
 //! Exit status: 0 done, 1 could not, 2 wrong usage; `run` and `record` pass the status of their command on.
 
@@ -24,10 +25,10 @@ use std::process::ExitCode;
 pub fn main() -> ExitCode {
     // A log or a terminal's file that is full is an error to be told, not this process's end.
     survive_file_limit();
-    if std::env::args_os().skip(1).eq(["boot", "run"]) && !headstart_boot::early::begin() {
+    if std::env::args_os().skip(1).eq(["boot", "run"]) && !headstart_boot::early_bypass::serve_or_release() {
         return ExitCode::SUCCESS;
     }
-    if let Some(part) = part::of(std::env::args_os().skip(1)) {
+    if let Some(part) = part::from_arguments(std::env::args_os().skip(1)) {
         return ended(part.execute().map(|never| match never {}));
     }
     // Exits with 2 on wrong usage, with 0 after --help and --version.

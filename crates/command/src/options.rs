@@ -36,7 +36,8 @@ pub enum Disk {
     Cost(Cost),
 }
 
-/// A model of a disk: `auto`, a class, or a class with megabytes per second, milliseconds of a read and how many help at once.
+/// A model of a disk: `auto`, a class, or a class with megabytes per second, milliseconds of a read and how
+/// many help at once.
 pub fn disk(text: &str) -> Result<Disk, String> {
     let bad = || {
         format!(

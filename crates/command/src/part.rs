@@ -1,5 +1,5 @@
-//! The other programs of the package, executed for their subcommands: the program that a cold start reads has no code that only people call,
-//! and none that moves files (decision 34).
+//! The other programs of the package, executed for their subcommands: the program that a cold start reads has
+//! no code that only people call, and none that moves files (decision 34).
 
 use anyhow::{Context, Result, bail};
 use headstart_system::own_program;
@@ -23,7 +23,7 @@ pub enum Part {
 }
 
 /// Which program has the subcommand that these arguments name; `None`: this one.
-pub fn of(arguments: impl IntoIterator<Item = OsString>) -> Option<Part> {
+pub fn from_arguments(arguments: impl IntoIterator<Item = OsString>) -> Option<Part> {
     let mut arguments = arguments.into_iter();
     while let Some(word) = arguments.next() {
         if word == "--state" {
@@ -57,7 +57,8 @@ impl Part {
         Err(error).with_context(|| format!("cannot execute {}", path.display()))
     }
 
-    /// Where it is. It belongs to whoever this program belongs to: another user may have put a file of that name beside a copy.
+    /// Where it is. It belongs to whoever this program belongs to: another user may have put a file of that
+    /// name beside a copy.
     fn path(self) -> Result<PathBuf> {
         let name = OsStr::new(self.name());
         let places = own_program::beside(name).context("/proc/self/exe cannot be read: mount /proc")?;
@@ -91,7 +92,7 @@ mod tests {
     use clap::CommandFactory;
 
     fn part(words: &str) -> Option<Part> {
-        of(words.split_whitespace().map(OsString::from))
+        from_arguments(words.split_whitespace().map(OsString::from))
     }
 
     #[test]

@@ -5,8 +5,8 @@ use headstart_model::activity::RequestKind;
 use headstart_model::blocks::{BlockRead, SECTOR};
 use headstart_model::machine::ByteRange;
 
-/// The reads of a trace that was recorded with what block devices did; `None` if it was not. And how many events of all
-/// kinds were lost.
+/// The reads of a trace that was recorded with what block devices did; `None` if it was not. And how many
+/// events of all kinds were lost.
 pub fn of_activity(trace: &Trace) -> Option<(Vec<BlockRead>, u64)> {
     let activity = trace.activity.as_ref()?;
     let at = |ns: u64| i64::try_from(ns).unwrap_or(i64::MAX);

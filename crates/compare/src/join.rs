@@ -23,7 +23,8 @@ pub struct Input<'a> {
     pub plan: Option<Plan<'a>>,
 }
 
-/// What devices read, whose it is, and whether the plan had it. Bytes throughout; what a device read twice counts twice.
+/// What devices read, whose it is, and whether the plan had it. Bytes throughout; what a device read twice
+/// counts twice.
 #[derive(Debug, PartialEq, Serialize)]
 pub struct Comparison {
     /// Whose plan it was compared with; null if there is none.
@@ -270,8 +271,8 @@ impl<'a> Join<'a> {
         });
         Join {
             input,
-            planned: input.plan.as_ref().map(Planned::of),
-            uses: Uses::of(input.trace),
+            planned: input.plan.as_ref().map(Planned::from_plan),
+            uses: Uses::from_trace(input.trace),
             result: Comparison {
                 key: input.plan.as_ref().map(|plan| plan.key().to_string()),
                 read: Count::default(),
@@ -400,17 +401,21 @@ impl<'a> Join<'a> {
                 let (start, end) = (to_file(first), to_file(last));
                 split(ranges, start, end, |from, to, has| {
                     let late = || self.is_late(read, part.files[file as usize].path.as_ref(), from, to);
-                    pieces.push((first + (from - start), first + (to - start), Some(had(has, late))));
+                    pieces.push((
+                        first + (from - start),
+                        first + (to - start),
+                        Some(when_had(has, late)),
+                    ));
                 });
             }
             (Some(planned), ..) if part.fstype.starts_with("ext") => {
                 split(planned.metadata(part), first, last, |from, to, has| {
                     let late = || self.is_late(read, None, 0, 0);
-                    pieces.push((from, to, Some(had(has, late))));
+                    pieces.push((from, to, Some(when_had(has, late))));
                 });
             }
             (Some(planned), ..) => {
-                let had = match planned.looks(part) {
+                let had = match planned.has_lookups(part) {
                     true => Had::ByLookup,
                     false => Had::Missing,
                 };
@@ -457,12 +462,13 @@ impl<'a> Join<'a> {
         }
     }
 
-    /// Whether the start was first where a replay ran: it asked itself, or had used the bytes before the device had read them.
+    /// Whether the start was first where a replay ran: it asked itself, or had used the bytes before the
+    /// device had read them.
     fn is_late(&self, read: &BlockRead, path: Option<&FilePath>, from: u64, to: u64) -> bool {
         if !self.input.trace.meta.replayed {
             return false;
         }
-        let used = path.and_then(|path| self.uses.first(path, from, to - from));
+        let used = path.and_then(|path| self.uses.first_use_ns(path, from, to - from));
         let arrived = read.completed_ns.or(read.issued_ns);
         let before = matches!((used, arrived), (Some(used), Some(at)) if i64::try_from(used).is_ok_and(|used| used < at));
         read.by_start == Some(true) || before
@@ -544,7 +550,7 @@ impl<'a> Join<'a> {
     }
 }
 
-fn had(has: bool, late: impl FnOnce() -> bool) -> Had {
+fn when_had(has: bool, late: impl FnOnce() -> bool) -> Had {
     match has {
         false => Had::Missing,
         true if late() => Had::Late,

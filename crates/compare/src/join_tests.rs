@@ -28,7 +28,8 @@ fn owned(start: u64, length: u64, kind: Kind, file: Option<u32>, offset: u64) ->
     }
 }
 
-/// Inodes at 0, a directory behind them, 16 KiB of a file from its second page on, a free block, another file.
+/// Inodes at 0, a directory behind them, 16 KiB of a file from its second page on, a free block, another
+/// file.
 fn part() -> Part {
     Part {
         major: 8,

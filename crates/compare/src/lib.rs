@@ -1,5 +1,5 @@
-//! What block devices read during a start, joined with whose it is and with a plan: [`compare`]. The reads come from what a
-//! trace recorded itself ([`of_activity`]).
+//! What block devices read during a start, joined with whose it is and with a plan: [`compare`]. The reads
+//! come from what a trace recorded itself ([`of_activity`]).
 //!
 //! Pure: no system call. Who owns a byte of a device is an argument ([`Part`]).
 

@@ -19,8 +19,8 @@ pub struct Planned {
 }
 
 impl Planned {
-    /// Of a plan.
-    pub fn of(plan: &Plan<'_>) -> Planned {
+    /// Collects what a plan reads.
+    pub fn from_plan(plan: &Plan<'_>) -> Planned {
         let mut planned = Planned {
             data: vec![Ranges::new(); plan.file_count()],
             ..Planned::default()
@@ -75,7 +75,7 @@ impl Planned {
     }
 
     /// Whether the plan looks anything up on a file system.
-    pub fn looks(&self, part: &Part) -> bool {
+    pub fn has_lookups(&self, part: &Part) -> bool {
         self.looked.contains(&part.mount_point)
     }
 }

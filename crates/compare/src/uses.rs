@@ -12,8 +12,8 @@ pub struct Uses<'a> {
 }
 
 impl<'a> Uses<'a> {
-    /// Those of a trace.
-    pub fn of(trace: &'a Trace) -> Uses<'a> {
+    /// Collects the uses of a trace.
+    pub fn from_trace(trace: &'a Trace) -> Uses<'a> {
         let files = trace.files.iter().enumerate();
         let mut uses = Uses {
             by_path: files.map(|(index, file)| (&file.path, index)).collect(),
@@ -35,7 +35,7 @@ impl<'a> Uses<'a> {
     }
 
     /// When the first of these bytes of a file was used.
-    pub fn first(&self, path: &FilePath, offset: u64, length: u64) -> Option<u64> {
+    pub fn first_use_ns(&self, path: &FilePath, offset: u64, length: u64) -> Option<u64> {
         let pages = self.files.get(*self.by_path.get(path)?)?;
         let (first, end) = (
             offset / self.page,
@@ -45,8 +45,8 @@ impl<'a> Uses<'a> {
             .range(..first)
             .next_back()
             .filter(|(_, (until, _))| *until > first);
-        let all = before.into_iter().chain(pages.range(first..end));
-        all.map(|(_, (_, time))| *time).min()
+        let uses = before.into_iter().chain(pages.range(first..end));
+        uses.map(|(_, (_, time))| *time).min()
     }
 }
 
@@ -76,7 +76,7 @@ mod tests {
         insert(&mut pages, 4, 8, 10);
         insert(&mut pages, 0, 12, 20);
         insert(&mut pages, 2, 6, 30);
-        let all: Vec<_> = pages.into_iter().collect();
-        assert_eq!(all, [(0, (4, 20)), (4, (8, 10)), (8, (12, 20))]);
+        let uses: Vec<_> = pages.into_iter().collect();
+        assert_eq!(uses, [(0, (4, 20)), (4, (8, 10)), (8, (12, 20))]);
     }
 }

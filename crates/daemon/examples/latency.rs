@@ -1,5 +1,5 @@
-//! What the daemon takes: how soon it reads ahead for a program that starts, and what it costs a build and a warm start. Needs root,
-//! and nothing else that runs.
+//! What the daemon takes: how soon it reads ahead for a program that starts, and what it costs a build and a
+//! warm start. Needs root, and nothing else that runs.
 //!
 //! ```text
 //! cargo run --release -p headstart-daemon --example latency -- soon  HEADSTART [KNOWN [STARTS]]
@@ -8,12 +8,13 @@
 //! cargo run --release -p headstart-daemon --example latency -- warm  HEADSTART STARTS COMMAND...
 //! ```
 //!
-//! `soon`: from a cold start's execution to the first request of its replay, with KNOWN known programs (1,000) and all processors
-//! busy, over STARTS starts (100).
-//! `build`: the time of a build that executes EXECUTIONS programs (10,000), with the daemon and without, in PAIRS pairs (20): make has small
-//! files compiled by cc, on all processors. `exec`: the same of executions that do nothing, one after the other, half of them `sh -c`.
-//! `warm`: the processor time that the daemon takes for each of STARTS starts (30) of a command that it knows and that is in memory, six seconds apart: some it is
-//! not told of, and of those that it looks at it records one in ten. The machine's caches are dropped before the start that it learns.
+//! `soon`: from a cold start's execution to the first request of its replay, with KNOWN known programs
+//! (1,000) and all processors busy, over STARTS starts (100). `build`: the time of a build that executes
+//! EXECUTIONS programs (10,000), with the daemon and without, in PAIRS pairs (20): make has small files
+//! compiled by cc, on all processors. `exec`: the same of executions that do nothing, one after the other,
+//! half of them `sh -c`. `warm`: the processor time that the daemon takes for each of STARTS starts (30) of a
+//! command that it knows and that is in memory, six seconds apart: some it is not told of, and of those that
+//! it looks at it records one in ten. The machine's caches are dropped before the start that it learns.
 
 use anyhow::{Context as _, Result, bail, ensure};
 use headstart_model::{Key, Outcome};
@@ -92,8 +93,8 @@ impl Daemon {
         Ok(Duration::from_nanos(ns))
     }
 
-    /// Its memory: private, and of files; and what the kernel keeps for its BPF maps and rings, of which RssFile counts what is mapped, the
-    /// pages of a ring twice.
+    /// Its memory: private, and of files; and what the kernel keeps for its BPF maps and rings, of which
+    /// RssFile counts what is mapped, the pages of a ring twice.
     fn memory(&self) -> Result<String> {
         let process = PathBuf::from(format!("/proc/{}", self.0.id()));
         let status = fs::read_to_string(process.join("status"))?;
@@ -396,7 +397,8 @@ fn paired(
     ratios.sort_by(f64::total_cmp);
     ensure!(!ratios.is_empty(), "no pairs");
     let percent = |ratio: f64| 100.0 * (ratio - 1.0);
-    // The interval between these two has the median with more than 95 % (binomial distribution), from 6 pairs on.
+    // The interval between these two has the median with more than 95 % (binomial distribution), from 6 pairs
+    // on.
     let n = ratios.len() as f64;
     let low = (n / 2.0 - 0.98 * n.sqrt()).floor().max(1.0) as usize - 1;
     println!(

@@ -23,8 +23,8 @@ pub struct Apps {
 }
 
 impl Apps {
-    /// Those of a state directory.
-    pub fn of(store: Store) -> Apps {
+    /// The programs of a state directory.
+    pub fn new(store: Store) -> Apps {
         Apps {
             store,
             known: Mutex::default(),
@@ -83,8 +83,8 @@ impl Apps {
             }
             None => Ok(None),
         })?;
-        let all = self.store.keys().map_err(failed)?;
-        let among = all.iter().map(|other| self.store.key(other));
+        let keys = self.store.keys().map_err(failed)?;
+        let among = keys.iter().map(|other| self.store.key(other));
         // What is learned from now does so itself.
         for other in among.filter(|other| other.is_among(key)) {
             if let Some(lock) = other.try_lock().map_err(failed)? {
@@ -113,8 +113,8 @@ impl Apps {
     }
 }
 
-/// Tries something until it can be done, for a moment: who learns from a start may take minutes on a device that is busy, and all who ask wait
-/// meanwhile.
+/// Tries something until it can be done, for a moment: who learns from a start may take minutes on a device
+/// that is busy, and all who ask wait meanwhile.
 fn soon<T>(key: &Key, mut attempt: impl FnMut() -> Result<Option<T>, StoreError>) -> Result<T, ServiceError> {
     let since = Instant::now();
     loop {
@@ -159,8 +159,8 @@ pub fn app(kept: &KeyDir) -> App {
     }
 }
 
-/// Whether a user may have started a key, by its text: one's own keys name the user, and what is not in a directory is a service. So who
-/// asks does not have what is kept of all others' programs read.
+/// Whether a user may have started a key, by its text: one's own keys name the user, and what is not in a
+/// directory is a service. So who asks does not have what is kept of all others' programs read.
 fn may_be_of_user(key: &Key, uid: u32) -> bool {
     !key.as_str().starts_with('/') || key.user() == Some(uid)
 }
@@ -216,7 +216,7 @@ pub(crate) mod tests {
     #[test]
     fn nobody_waits_for_long_for_who_learns_from_a_start() {
         let (_dir, store, key) = with_starts(&[(Mode::Record, 9)]);
-        let apps = Apps::of(store.clone());
+        let apps = Apps::new(store.clone());
         let lock = store.key(&key).lock().unwrap();
         for answer in [apps.set_enabled(&key, false), apps.forget(&key)] {
             assert!(
@@ -255,7 +255,7 @@ pub(crate) mod tests {
         .unwrap();
         drop(lock);
         assert!(part.is_replayed());
-        let apps = Apps::of(store.clone());
+        let apps = Apps::new(store.clone());
         apps.set_enabled(&Key::new("/usr/bin/suite").unwrap(), false)
             .unwrap();
         assert!(!part.is_replayed() && !apps.app(part.key()).unwrap().enabled);
@@ -271,19 +271,19 @@ pub(crate) mod tests {
             (Replay, 3),
             (Control, 10),
         ]);
-        let apps = Apps::of(store.clone());
-        let it = apps.app(&key).unwrap();
-        assert_eq!((it.starts, it.replays, it.last_start_unix_ns), (5, 2, Some(5)));
-        assert_eq!(it.seconds_saved, None, "as `status` says: too few are known");
-        assert_eq!((it.enabled, it.verdict), (true, Some(Pays::TooFew)));
-        assert_eq!(apps.list(None, None, 9).unwrap(), [it]);
+        let apps = Apps::new(store.clone());
+        let app = apps.app(&key).unwrap();
+        assert_eq!((app.starts, app.replays, app.last_start_unix_ns), (5, 2, Some(5)));
+        assert_eq!(app.seconds_saved, None, "as `status` says: too few are known");
+        assert_eq!((app.enabled, app.verdict), (true, Some(Pays::TooFew)));
+        assert_eq!(apps.list(None, None, 9).unwrap(), [app]);
         for turn in 0..12 {
             let (mode, seconds) = if turn % 2 == 0 { (Replay, 3) } else { (Control, 10) };
             add_start(&store.key(&key), 6 + turn, mode, seconds);
         }
-        let it = apps.app(&key).unwrap();
-        assert_eq!(it.verdict, Some(Pays::Faster));
-        assert_eq!(it.seconds_saved, Some(8.0 + 7.0 * 7.0));
+        let app = apps.app(&key).unwrap();
+        assert_eq!(app.verdict, Some(Pays::Faster));
+        assert_eq!(app.seconds_saved, Some(8.0 + 7.0 * 7.0));
         apps.set_enabled(&key, false).unwrap();
         assert!(!apps.app(&key).unwrap().enabled);
         apps.forget(&key).unwrap();
@@ -296,7 +296,7 @@ pub(crate) mod tests {
     #[test]
     fn a_user_is_told_of_own_starts_only() {
         let (_dir, store, _) = with_starts(&[(Mode::Record, 9), (Mode::Replay, 2)]);
-        let apps = Apps::of(store.clone());
+        let apps = Apps::new(store.clone());
         let key = Key::new("/usr/bin/x of user 1000").unwrap();
         add_start(&store.key(&key), 1, Mode::Record, 9);
         store.key(&key).lock().unwrap().add_user(1000, 7).unwrap();
@@ -319,7 +319,7 @@ pub(crate) mod tests {
             let key = store.key(&Key::new(name).unwrap());
             add_start(&key, 1, Mode::Record, 1);
         }
-        let apps = Apps::of(store);
+        let apps = Apps::new(store);
         let page = |after, most| -> Vec<String> {
             let page = apps.list(None, after, most).unwrap();
             page.into_iter().map(|app| app.key).collect()

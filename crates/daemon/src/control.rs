@@ -1,8 +1,8 @@
-//! The control socket: who may ask the daemon what, and how. Varlink (<https://varlink.org>): JSON objects, each with a zero byte behind
-//! it, so that `varlinkctl` of systemd is a client.
+//! The control socket: who may ask the daemon what, and how. Varlink (<https://varlink.org>): JSON objects,
+//! each with a zero byte behind it, so that `varlinkctl` of systemd is a client.
 //!
-//! One thread serves all connections. Everything that a client decides has a bound: how many connections, how long a message, how
-//! long it takes to come and to be taken.
+//! One thread serves all connections. Everything that a client decides has a bound: how many connections, how
+//! long a message, how long it takes to come and to be taken.
 
 mod allowance;
 mod client;

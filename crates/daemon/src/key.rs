@@ -1,14 +1,14 @@
 //! Whose start an exec is: the key, as a person means it.
 //!
-//! A system service is its unit. Anything else is what `headstart run` would call it, by [`headstart_start::keys`], so that both
-//! share what they know.
+//! A system service is its unit. Anything else is what `headstart run` would call it, by
+//! [`headstart_start::keys`], so that both share what they know.
 
 #[cfg(test)]
 mod tests;
 mod unit;
 
 use headstart_model::{Key, Trace};
-use headstart_start::keys::{self, Whose};
+use headstart_start::keys::{self, StartKey};
 use headstart_store::{Store, StoreError};
 use headstart_system::mounts::MountTable;
 use headstart_system::open::pin;
@@ -32,7 +32,8 @@ const MOST_NAME: usize = 128;
 /// What the kernel puts behind the name of a file or a directory that is gone (d_path, fs/d_path.c).
 const DELETED: &[u8] = b" (deleted)";
 
-/// A path as /proc tells it of a file or a directory, and whether that is gone. What no local file system has at the whole path is.
+/// A path as /proc tells it of a file or a directory, and whether that is gone. What no local file system has
+/// at the whole path is.
 pub fn told_by_proc(path: PathBuf) -> (PathBuf, bool) {
     let is_there = || pin(&mounts().unwrap_or_default(), &path).is_ok();
     match path.as_os_str().as_bytes().strip_suffix(DELETED) {
@@ -46,11 +47,12 @@ pub fn told_by_proc(path: PathBuf) -> (PathBuf, bool) {
 pub struct Exec<'a> {
     /// The file that was executed, by its real path: of a script, the interpreter's.
     pub executable: &'a Path,
-    /// The arguments, the program's own name first. What comes behind the first [`MOST_ARGUMENTS`], or [`MOST_BYTES`] of one, may be
-    /// missing.
+    /// The arguments, the program's own name first. What comes behind the first [`MOST_ARGUMENTS`], or
+    /// [`MOST_BYTES`] of one, may be missing.
     pub argv: &'a [Vec<u8>],
-    /// The control group, by its path from the root of the hierarchy, such as `/system.slice/cron.service`, if this is the first
-    /// exec in it. What a running service starts, as cron its jobs, is a program like any other: `None`.
+    /// The control group, by its path from the root of the hierarchy, such as `/system.slice/cron.service`,
+    /// if this is the first exec in it. What a running service starts, as cron its jobs, is a program like
+    /// any other: `None`.
     pub cgroup: Option<&'a str>,
     /// The directory it was started in, from which relative paths lead.
     pub cwd: Option<&'a Path>,
@@ -58,32 +60,38 @@ pub struct Exec<'a> {
     pub user: u32,
 }
 
-/// The key of an exec. `None` for what has none: a one-liner (`sh -c`); a program that only starts another, which has a key of its
-/// own (`env`, `sudo`); a browser's processes of its own; what is not found again by its path.
+/// The key of an exec. `None` for what has none: a one-liner (`sh -c`); a program that only starts another,
+/// which has a key of its own (`env`, `sudo`); a browser's processes of its own; what is not found again by
+/// its path.
 ///
-/// Looks up the script of an interpreter, on local file systems only: on others a path is taken by its name, and nobody is asked who
-/// may not answer.
-pub fn of(exec: &Exec<'_>) -> Option<Key> {
-    whose(exec).map(|whose| whose.key)
+/// Looks up the script of an interpreter, on local file systems only: on others a path is taken by its name,
+/// and nobody is asked who may not answer.
+pub fn for_exec(exec: &Exec<'_>) -> Option<Key> {
+    start_key(exec).map(|start| start.key)
 }
 
 /// The same, with the arguments that the key says nothing of.
-pub fn whose(exec: &Exec<'_>) -> Option<Whose> {
+pub fn start_key(exec: &Exec<'_>) -> Option<StartKey> {
     let names = keys::local::Local {
         cwd: exec.cwd,
         user: exec.user,
     };
-    of_with(exec, &names)
+    key_of_exec(exec, &names)
 }
 
 /// Whose start it was, if its program turned out to be a launcher ([`keys::turned_out`]).
-pub fn turned_out(store: &Store, whose: &Whose, user: u32, trace: &Trace) -> Result<Option<Key>, StoreError> {
+pub fn turned_out(
+    store: &Store,
+    whose: &StartKey,
+    user: u32,
+    trace: &Trace,
+) -> Result<Option<Key>, StoreError> {
     keys::turned_out(store, whose, &keys::local::Local { cwd: None, user }, trace)
 }
 
-fn of_with(exec: &Exec<'_>, names: &dyn keys::Names) -> Option<Whose> {
+fn key_of_exec(exec: &Exec<'_>, names: &dyn keys::Names) -> Option<StartKey> {
     if let Some(key) = exec.cgroup.and_then(unit) {
-        return Some(Whose {
+        return Some(StartKey {
             key,
             rest: Vec::new(),
         });
@@ -93,14 +101,14 @@ fn of_with(exec: &Exec<'_>, names: &dyn keys::Names) -> Option<Whose> {
     }
     let word = |argument: &Vec<u8>| OsString::from_vec(argument.iter().take(MOST_BYTES).copied().collect());
     let argv: Vec<OsString> = exec.argv.iter().take(MOST_ARGUMENTS).map(word).collect();
-    let whose = keys::of_exec(exec.executable, &argv, names)?;
+    let start = keys::of_exec(exec.executable, &argv, names)?;
     // What it names may be a secret; a path in it is looked up on local file systems only.
     let read = || MountTable::read().unwrap_or_default();
     let mut secrets = Secrets::new();
-    let rest = whose.rest.iter().map(|word| word.as_bytes());
-    let mut texts = std::iter::once(whose.key.as_str().as_bytes()).chain(rest);
+    let rest = start.rest.iter().map(|word| word.as_bytes());
+    let mut texts = std::iter::once(start.key.as_str().as_bytes()).chain(rest);
     let is_secret = texts.any(|text| secrets.are_in(Some(&read), text, exec.cwd));
-    (!is_secret).then_some(whose)
+    (!is_secret).then_some(start)
 }
 
 /// Whether the file is found by its path the next time.
@@ -118,7 +126,8 @@ fn lasts(executable: &Path, names: &dyn keys::Names) -> bool {
         && !has(b"/.mount_")
 }
 
-/// The key of an operation: a span that a program of this user marks. Names of different users are different operations.
+/// The key of an operation: a span that a program of this user marks. Names of different users are different
+/// operations.
 pub fn of_operation(uid: u32, name: &str) -> Option<Key> {
     let fits = (1..=MOST_NAME).contains(&name.len()) && name.trim() == name;
     fits.then(|| Key::new(format!("operation {name}")).ok()?.of_user(uid).ok())?

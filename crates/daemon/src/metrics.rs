@@ -1,8 +1,9 @@
 //! What is told to those who watch machines: a file in the text format of Prometheus
-//! (<https://prometheus.io/docs/instrumenting/exposition_formats/>), for the textfile collector of its node exporter.
+//! (<https://prometheus.io/docs/instrumenting/exposition_formats/>), for the textfile collector of its node
+//! exporter.
 //!
-//! Everybody may read it, so it holds sums and names no program. They are sums over the outcomes that are kept, at most 200 of a
-//! program, so they are gauges: what is forgotten goes out of them.
+//! Everybody may read it, so it holds sums and names no program. They are sums over the outcomes that are
+//! kept, at most 200 of a program, so they are gauges: what is forgotten goes out of them.
 
 use headstart_learn::verdict::{compare, saved_ns};
 use headstart_model::Key;
@@ -32,7 +33,7 @@ pub struct Sums {
 }
 
 impl Sums {
-    fn of(kept: &KeyDir, page_size: u64) -> Sums {
+    fn read(kept: &KeyDir, page_size: u64) -> Sums {
         let outcomes = kept.outcomes(drop);
         let wasted: u64 = outcomes
             .iter()
@@ -108,7 +109,7 @@ impl Metrics {
                 continue;
             };
             let same = before.remove(&key).filter(|(at, _)| *at == changed);
-            let sums = same.map_or_else(|| Sums::of(&kept, page_size), |(_, sums)| sums);
+            let sums = same.map_or_else(|| Sums::read(&kept, page_size), |(_, sums)| sums);
             self.known.insert(key, (changed, sums));
         }
         Ok(self
@@ -133,7 +134,7 @@ mod tests {
     /// Reads the text format: each metric has its help and its type before its value, and each is there once.
     fn parse(text: &str) -> BTreeMap<String, f64> {
         assert!(text.ends_with('\n'));
-        let mut found = BTreeMap::new();
+        let mut values = BTreeMap::new();
         let mut lines = text.lines();
         while let Some(help) = lines.next() {
             let (name, words) = help.strip_prefix("# HELP ").unwrap().split_once(' ').unwrap();
@@ -143,12 +144,12 @@ mod tests {
             let (of, value) = lines.next().unwrap().split_once(' ').unwrap();
             assert_eq!(of, name);
             assert_eq!(
-                found.insert(name.to_string(), value.parse().unwrap()),
+                values.insert(name.to_string(), value.parse().unwrap()),
                 None,
                 "{name} twice"
             );
         }
-        found
+        values
     }
 
     #[test]
@@ -184,7 +185,7 @@ mod tests {
             parse(&std::fs::read_to_string(file).unwrap())
         };
         let page = rustix::param::page_size() as f64;
-        let found = read(&mut metrics);
+        let values = read(&mut metrics);
         let expected = [
             ("headstart_hits", 8.0),
             ("headstart_programs", 2.0),
@@ -194,7 +195,7 @@ mod tests {
             ("headstart_wasted_bytes", 17.0 * 3.0 * page),
         ];
         assert_eq!(
-            found,
+            values,
             expected.map(|(name, value)| (name.to_string(), value)).into()
         );
         // What is new is seen, and what is forgotten goes.

@@ -1,4 +1,5 @@
-//! Who is asked about programs, by the commands of people: the daemon, or where there is none the state directory itself.
+//! Who is asked about programs, by the commands of people: the daemon, or where there is none the state
+//! directory itself.
 
 use crate::apps::Apps;
 use crate::control::{Client, ClientError};
@@ -15,7 +16,8 @@ use std::path::PathBuf;
 #[error("the program {0:?} is not known: `headstart apps list` lists those that are")]
 struct NotKnown(String);
 
-/// The key of a program that was not started yet, of an executable what its start will have; else the text itself, and what it is then.
+/// The key of a program that was not started yet, of an executable what its start will have; else the text
+/// itself, and what it is then.
 fn meant(name: &str) -> Result<(Key, &'static str)> {
     let candidates = keys::candidates(name);
     let Some(key) = candidates.get(1).or(candidates.first()) else {
@@ -48,7 +50,7 @@ impl Programs {
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(Programs::Directory(Apps::of(store(state)?)))
+        Ok(Programs::Directory(Apps::new(store(state)?)))
     }
 
     /// All that the caller may be told of.
@@ -74,7 +76,7 @@ impl Programs {
     /// What is known of a program by any of the keys that the user may mean, whoever's starts they are of.
     fn find(&mut self, candidates: &[Key]) -> Result<Option<App>> {
         for key in candidates {
-            let found = match self {
+            let app = match self {
                 Programs::Directory(apps) => match apps.app(key) {
                     Err(ServiceError::UnknownKey(_)) => None,
                     app => Some(app?),
@@ -91,16 +93,16 @@ impl Programs {
                     Err(error) => return Err(error.into()),
                 },
             };
-            if found.is_some() {
-                return Ok(found);
+            if app.is_some() {
+                return Ok(app);
             }
         }
         Ok(None)
     }
 
-    /// The program that the user means: by its key, or by its path the one whose starts a user's are. An error if nothing is known of it, or of
-    /// several users' starts.
-    pub fn known(&mut self, name: &str) -> Result<App> {
+    /// The program that the user means: by its key, or by its path the one whose starts a user's are. An
+    /// error if nothing is known of it, or of several users' starts.
+    pub fn find_known(&mut self, name: &str) -> Result<App> {
         let candidates = keys::candidates(name);
         if let Some(app) = self.find(&candidates)? {
             return Ok(app);
@@ -119,24 +121,26 @@ impl Programs {
         }
     }
 
-    /// The key that is to be "enabled", "disabled" or "forgotten" where the user names a program so, and what is to be said of it besides. By its path it
-    /// is disabled for all users, and may be before its first start.
+    /// The key that is to be "enabled", "disabled" or "forgotten" where the user names a program so, and what
+    /// is to be said of it besides. By its path it is disabled for all users, and may be before its first
+    /// start.
     pub fn meant(&mut self, name: &str, done: &str) -> Result<(Key, &'static str)> {
-        let found = match done {
+        let app = match done {
             "disabled" => self.find(&keys::candidates(name))?,
-            _ => match self.known(name) {
+            _ => match self.find_known(name) {
                 Err(error) if done == "enabled" && error.is::<NotKnown>() => None,
                 found => Some(found?),
             },
         };
-        match found {
+        match app {
             Some(app) => Ok((Key::new(app.key)?, "")),
             None => meant(name),
         }
     }
 
-    /// What becomes of the known keys of other users' starts of a program when its key is "enabled", "disabled" or "forgotten": a line each.
-    pub fn others(&mut self, key: &Key, done: &str) -> Result<String> {
+    /// What becomes of the known keys of other users' starts of a program when its key is "enabled",
+    /// "disabled" or "forgotten": a line each.
+    pub fn describe_others(&mut self, key: &Key, done: &str) -> Result<String> {
         let is_other = |app: &App| {
             app.key != key.as_str() && Key::new(&app.key).is_ok_and(|one| one.of_all() == key.of_all())
         };

@@ -6,20 +6,22 @@
 //!     └──what it does, by ring──▶  Watch ──it has ended──▶ finish: review, learn, plan, keep; at low priority
 //! ```
 //!
-//! Where BPF is not, fanotify(7) tells what is executed, and what is known of it is read ahead; nothing is recorded ([`by_fanotify`]).
+//! Where BPF is not, fanotify(7) tells what is executed, and what is known of it is read ahead; nothing is
+//! recorded ([`by_fanotify`]).
 //!
-//! The answering thread comes before all ordinary processes, and does nothing that waits for a device but read the plan.
+//! The answering thread comes before all ordinary processes, and does nothing that waits for a device but
+//! read the plan.
 
 mod answer;
 mod by_fanotify;
 mod exact;
 mod finish;
-mod first;
 mod gains;
 mod judge;
-mod known;
+mod known_programs;
 mod notify;
 mod process;
+mod realtime_priority;
 mod retain;
 mod running;
 mod shares;
@@ -32,14 +34,14 @@ use answer::Answering;
 use anyhow::{Context as _, Result};
 use by_fanotify::ByFanotify;
 use finish::Finisher;
-use first::First;
 use headstart_record::Watch;
 use headstart_start::finish::at_low_priority;
 use headstart_start::notes::log;
 use headstart_store::Store;
 use headstart_system::limits::{bound_memory, give_back_memory};
-use headstart_system::thread::{self, Begun};
+use headstart_system::thread::{self, StartedThread};
 use notify::Manager;
+use realtime_priority::RealtimePriority;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -54,7 +56,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Threads end within this time once they are told, whatever they are at; the process ends without those that do not.
+/// Threads end within this time once they are told, whatever they are at; the process ends without those that
+/// do not.
 const ENDS_WITHIN: Duration = Duration::from_secs(60);
 
 /// What is said where there is no thread to be had.
@@ -63,12 +66,12 @@ const NO_THREAD: &str = "cannot start a thread";
 /// The niceness of the thread that answers: before all ordinary processes, which a start waits with.
 const NICE: i32 = -15;
 
-/// All that the daemon may take, bytes, if whatever has a bound of its own took more than that: some 200 MiB with all of them
-/// reached. An allocation beyond it ends the daemon, and the service manager starts it anew.
+/// All that the daemon may take, bytes, if whatever has a bound of its own took more than that: some 200 MiB
+/// with all of them reached. An allocation beyond it ends the daemon, and the service manager starts it anew.
 pub(crate) const MEMORY: u64 = 512 << 20;
 
-/// What a start must wait for devices at least to be worth learning, as a rule, milliseconds: a replay costs 30 ms of processors, and
-/// saves at best half of what is waited for (`SAVED` of session's bypass).
+/// What a start must wait for devices at least to be worth learning, as a rule, milliseconds: a replay costs
+/// 30 ms of processors, and saves at best half of what is waited for (`SAVED` of start's bypass).
 pub const LEAST_WAIT_MS: u64 = 50;
 
 /// How the daemon works.
@@ -115,9 +118,10 @@ impl FromStr for Notice {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Notice, String> {
-        let all = [Notice::Any, Notice::Bpf, Notice::Fanotify];
+        let notices = [Notice::Any, Notice::Bpf, Notice::Fanotify];
         let is_it = |one: &Notice| one.to_string() == text;
-        all.into_iter()
+        notices
+            .into_iter()
             .find(is_it)
             .ok_or_else(|| "it is any, bpf or fanotify".into())
     }
@@ -186,7 +190,7 @@ pub fn run(mut options: Options) -> Result<()> {
         log(&format!("nothing new is kept: {error}"));
     }
     let (at_begin, store) = (options.at_begin, options.store.clone());
-    thread::begin("at-begin", Box::new(move || at_begin(&store))).context(NO_THREAD)?;
+    thread::spawn("at-begin", Box::new(move || at_begin(&store))).context(NO_THREAD)?;
     let state = Arc::new(State::new(options.store.clone(), Arc::clone(&wake)));
     let control = options.control.take();
     let control = control.map(|listener| Control::serve(listener, Arc::clone(&state) as Arc<dyn Service>));
@@ -201,9 +205,9 @@ pub fn run(mut options: Options) -> Result<()> {
             let tell = move || {
                 at_low_priority();
                 std::thread::sleep(finish::QUIET);
-                Manager::of_environment().known(known::programs(&store, || false).len());
+                Manager::of_environment().notify_known(known_programs::programs(&store, || false).len());
             };
-            thread::begin("known", Box::new(tell)).context(NO_THREAD)?;
+            thread::spawn("known", Box::new(tell)).context(NO_THREAD)?;
             let noticing = ByFanotify::start(executed, options, state)?;
             log(&format!(
                 "starts are noticed by fanotify(7), and only what `headstart run` has learned is read ahead: {why}"
@@ -211,7 +215,7 @@ pub fn run(mut options: Options) -> Result<()> {
             Box::new(noticing)
         }
     };
-    let mut first = First::begin();
+    let mut first = RealtimePriority::raise();
     let manager = Manager::of_environment();
     // What it took to attach.
     give_back_memory();
@@ -226,7 +230,7 @@ pub fn run(mut options: Options) -> Result<()> {
 /// The thread that answers those who ask by the socket, as long as this lives.
 struct Control {
     stop: Option<OwnedFd>,
-    thread: Begun,
+    thread: StartedThread,
 }
 
 impl Control {
@@ -241,7 +245,7 @@ impl Control {
         };
         Ok(Control {
             stop: Some(stop),
-            thread: thread::begin("control", Box::new(serve)).context(NO_THREAD)?,
+            thread: thread::spawn("control", Box::new(serve)).context(NO_THREAD)?,
         })
     }
 }
@@ -261,7 +265,7 @@ fn rouse(wake: &OwnedFd) {
 
 fn answer_until(
     noticing: &mut dyn Noticing,
-    first: &mut First,
+    first: &mut RealtimePriority,
     stop: &AtomicBool,
     wake: &OwnedFd,
     manager: &Manager,
@@ -293,7 +297,7 @@ fn answer_until(
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error).context("cannot wait for starts"),
         }
-        first.waited(begun.elapsed());
+        first.note_wait(begun.elapsed());
         let mut counter = [0u8; 8];
         // Whoever woke it has left word in the state; the counter only says so.
         let _ = rustix::io::read(wake, &mut counter);

@@ -1,6 +1,8 @@
-//! What the daemon offers to others, whoever asks and by whatever way: the control socket asks it, and the daemon answers.
+//! What the daemon offers to others, whoever asks and by whatever way: the control socket asks it, and the
+//! daemon answers.
 //!
-//! Whether somebody may ask is decided before the daemon is asked ([`crate::control`]), but for operations, which are a peer's own.
+//! Whether somebody may ask is decided before the daemon is asked ([`crate::control`]), but for operations,
+//! which are a peer's own.
 
 use headstart_model::Key;
 use serde::{Deserialize, Serialize};
@@ -18,8 +20,8 @@ pub struct App {
     pub starts: u64,
     /// Those of them with a replay.
     pub replays: u64,
-    /// What its replays have saved, seconds, against the median of cold starts without; below 0 where they lost. `None` where there
-    /// is nothing to compare with, or where it would tell of other users.
+    /// What its replays have saved, seconds, against the median of cold starts without; below 0 where they
+    /// lost. `None` where there is nothing to compare with, or where it would tell of other users.
     pub seconds_saved: Option<f64>,
     /// When it was last started, nanoseconds since 1970.
     pub last_start_unix_ns: Option<u64>,
@@ -61,8 +63,8 @@ pub struct Peer {
     pub gid: u32,
     /// The process that connected, as this PID namespace numbers it.
     pub pid: i32,
-    /// The process itself (SO_PEERPIDFD, Linux 6.5): a number may belong to another process by now, this does not. `None` where the
-    /// kernel has none.
+    /// The process itself (SO_PEERPIDFD, Linux 6.5): a number may belong to another process by now, this does
+    /// not. `None` where the kernel has none.
     pub pidfd: Option<OwnedFd>,
 }
 
@@ -90,11 +92,11 @@ pub enum ServiceError {
     Failed(String),
 }
 
-/// What the daemon does when it is asked. All functions are called on the thread of the control socket and must return within
-/// milliseconds: what takes longer is begun, and goes on elsewhere.
+/// What the daemon does when it is asked. All functions are called on the thread of the control socket and
+/// must return within milliseconds: what takes longer is begun, and goes on elsewhere.
 pub trait Service: Send + Sync {
-    /// The programs whose keys come behind `after`, or the first, in order, at most so many: all (`None`), or those that a user has
-    /// started, with what tells only of the user's own starts.
+    /// The programs whose keys come behind `after`, or the first, in order, at most so many: all (`None`), or
+    /// those that a user has started, with what tells only of the user's own starts.
     fn apps(&self, user: Option<u32>, after: Option<&str>, most: usize) -> Result<Vec<App>, ServiceError>;
     /// What is known of a key.
     fn app(&self, key: &Key) -> Result<App, ServiceError>;
@@ -104,8 +106,9 @@ pub trait Service: Send + Sync {
     fn forget(&self, key: &Key) -> Result<(), ServiceError>;
     /// Begins to read ahead what a key needs, as if it were started now.
     fn now(&self, key: &Key) -> Result<Reading, ServiceError>;
-    /// Begins an operation of the peer's process, or of another one of the same user that stands in its place: what it and its
-    /// children read belongs to it until it ends, or the process does. The key is [`crate::key::of_operation`]'s.
+    /// Begins an operation of the peer's process, or of another one of the same user that stands in its
+    /// place: what it and its children read belongs to it until it ends, or the process does. The key is
+    /// [`crate::key::of_operation`]'s.
     fn begin_operation(&self, peer: &Peer, name: &str) -> Result<u64, ServiceError>;
     /// Ends an operation that the same user has begun; root ends any.
     fn end_operation(&self, peer: &Peer, id: u64) -> Result<(), ServiceError>;

@@ -30,8 +30,8 @@ pub enum State {
 }
 
 impl State {
-    /// Looks, and asks nobody: who connected would have it started.
-    pub fn look() -> State {
+    /// Reads the state without connecting: a connection would start the daemon.
+    pub fn read() -> State {
         State::look_at(Path::new("/sys/fs/cgroup"), Path::new(crate::control::SOCKET))
     }
 

@@ -1,5 +1,6 @@
-//! Makes what packages install beside the programs: man pages and shell completions, of the same definitions as `--help`, and the units.
-//! `cargo run -p headstart --example generate -- DIR` makes DIR/man, DIR/completions and DIR/systemd.
+//! Makes what packages install beside the programs: man pages and shell completions, of the same definitions
+//! as `--help`, and the units. `cargo run -p headstart --example generate -- DIR` makes DIR/man,
+//! DIR/completions and DIR/systemd.
 
 use anyhow::{Context, Result};
 use clap::Command;
@@ -36,8 +37,8 @@ fn main() -> Result<()> {
         |path: PathBuf, text: &[u8]| fs::write(&path, text).with_context(|| path.display().to_string());
     let rewrite = |name: &str, smaller: &dyn Fn(&str) -> String| -> Result<()> {
         let path = completions.join(name);
-        let all = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-        write(path, smaller(&all).as_bytes())
+        let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        write(path, smaller(&text).as_bytes())
     };
     rewrite("headstart.fish", &one_help)?;
     rewrite("headstart.bash", &without_indentation)?;
@@ -53,7 +54,8 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Without the subcommand `help` and all that is below it, which is half of what shells would complete: there is `--help`.
+/// Without the subcommand `help` and all that is below it, which is half of what shells would complete: there
+/// is `--help`.
 fn without_help(command: Command) -> Command {
     command
         .disable_help_subcommand(true)
@@ -106,7 +108,8 @@ fn is_told(sub: &Command) -> bool {
     !sub.is_hide_set() && sub.get_name() != "help"
 }
 
-/// What a subcommand of a subcommand does, as a section: how it is called, what for, and the options that are its own.
+/// What a subcommand of a subcommand does, as a section: how it is called, what for, and the options that are
+/// its own.
 fn section(sub: &Command, text: &mut Vec<u8>) -> std::io::Result<()> {
     let own = sub.clone().mut_args(|arg| {
         let common = ["state", "help"].contains(&arg.get_id().as_str());

@@ -1,4 +1,5 @@
-//! The program `headstart-layout`, which `headstart layout` executes: what is read together lies together. It is the only one that moves files.
+//! The program `headstart-layout`, which `headstart layout` executes: what is read together lies together. It
+//! is the only one that moves files.
 
 use anyhow::{Result, bail};
 use clap::{Parser, Subcommand};
@@ -32,8 +33,8 @@ fn run(args: Args, state: Option<PathBuf>) -> Result<()> {
     let tell = &mut |line: String| complain(&line);
     let (of, bounds) = match args.what {
         What::Status(output_form) => {
-            let all = status(store)?;
-            return output_form.print(&all, || kept_text(&all, now_unix_ns()));
+            let results = status(store)?;
+            return output_form.print(&results, || kept_text(&results, now_unix_ns()));
         }
         What::Show(of) => {
             let (machine, orders) = orders(&of.keys, store, tell)?;
@@ -58,9 +59,9 @@ fn run(args: Args, state: Option<PathBuf>) -> Result<()> {
             },
         ),
     };
-    let progress = Progress::begin();
+    let progress = Progress::for_terminal();
     let moved = apply_to(&of.keys, store, bounds, tell, &mut |kept| {
-        progress.tell(&underway(kept));
+        progress.show(&underway(kept));
     })?;
     drop(progress);
     let (failed, rest): (Vec<_>, Vec<_>) = moved

@@ -1,5 +1,5 @@
-//! The house as docs/architecture.md draws it: arrows point down, and no two modules import one another, directly or
-//! around.
+//! The house as docs/architecture.md draws it: arrows point down, and no two modules import one another,
+//! directly or around.
 
 #![allow(clippy::unwrap_used)]
 
@@ -25,7 +25,8 @@ const PURE: [&str; 3] = ["learn", "plan", "compare"];
 /// What the command itself may have: it parses, calls and prints.
 const MOST_LINES_OF_THE_COMMAND: usize = 3700;
 
-/// Crates of which the program that runs at starts and boots has nothing, directly or around: what only people call, and what moves files.
+/// Crates of which the program that runs at starts and boots has nothing, directly or around: what only
+/// people call, and what moves files.
 const NOT_AT_BOOT: [&str; 5] = ["chart", "compare", "inspect", "layout", "report"];
 
 fn crates() -> PathBuf {
@@ -87,8 +88,8 @@ fn no_function_of_the_engine_is_long() {
 /// What `Start` alone holds of a start: what was decided, its replay, and what of its plan was in memory.
 const HELD: [&str; 4] = ["Decision", "Replay", "Replayed", "Resident"];
 
-/// Others that have a replay: the parts of a boot's, one for each file system, which are one `Reads`; and what somebody asks to have read without a start
-/// (`apps now`).
+/// Others that have a replay: the parts of a boot's, one for each file system, which are one `Reads`; and
+/// what somebody asks to have read without a start (`apps now`).
 const OTHERS: [&str; 2] = ["boot::replays", "daemon::serve::state"];
 
 #[test]
@@ -207,7 +208,7 @@ fn what_runs_at_a_boot_moves_no_file() {
 
 /// The source files below a directory, tests left out, by module path.
 fn modules(source: &Path) -> BTreeMap<Vec<String>, String> {
-    let mut found = BTreeMap::new();
+    let mut modules = BTreeMap::new();
     let mut directories = vec![source.to_owned()];
     while let Some(directory) = directories.pop() {
         for entry in fs::read_dir(&directory).unwrap() {
@@ -236,13 +237,14 @@ fn modules(source: &Path) -> BTreeMap<Vec<String>, String> {
                 .lines()
                 .map(|line| line.split("//").next().unwrap())
                 .collect();
-            found.insert(module, code.join("\n"));
+            modules.insert(module, code.join("\n"));
         }
     }
-    found
+    modules
 }
 
-/// The paths of `use crate::…`, `use super::…` and the like, and of names written in full; braces are taken apart.
+/// The paths of `use crate::…`, `use super::…` and the like, and of names written in full; braces are taken
+/// apart.
 fn named(module: &[String], code: &str) -> Vec<Vec<String>> {
     let mut paths = Vec::new();
     for start in ["crate::", "super::"] {
@@ -348,7 +350,8 @@ fn no_modules_import_one_another_in_a_circle() {
             arrows += used.len();
             above.insert(module, used);
         }
-        // What imports nothing that is left goes, until nothing goes any more: what stays goes in a circle, or leads to one.
+        // What imports nothing that is left goes, until nothing goes any more: what stays goes in a circle,
+        // or leads to one.
         loop {
             let left: BTreeSet<Vec<String>> = above.keys().map(|module| (*module).clone()).collect();
             let before = above.len();

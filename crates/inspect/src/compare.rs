@@ -18,12 +18,12 @@ use std::time::{Duration, Instant};
 
 /// Joins what devices read with whose it is and with a plan. Owners are looked for until `limit` has passed.
 pub fn reads(trace: &Trace, plan: Option<&PlanFile>, limit: Duration) -> Result<Comparison> {
-    let progress = Progress::begin();
+    let progress = Progress::for_terminal();
     let (reads, lost) = of_activity(trace)
         .context("the trace does not tell what devices read: record it with `headstart record --chart`")?;
     let deadline = Instant::now() + limit;
     let mounts = MountTable::read().context("cannot read the mount table")?;
-    let parts: Vec<Part> = of_trace(trace, &mounts)
+    let parts: Vec<Part> = places_of_trace(trace, &mounts)
         .into_iter()
         .map(|place| {
             let bytes = wanted(&reads, &place.part);
@@ -39,7 +39,7 @@ pub fn reads(trace: &Trace, plan: Option<&PlanFile>, limit: Duration) -> Result<
             "no file system of the trace is mounted from a block device now: mount what it was recorded on"
         );
     }
-    progress.tell("joining reads, their owners and the plan");
+    progress.show("joining reads, their owners and the plan");
     let plan = plan.map(|file| file.plan()).transpose().context("the plan")?;
     Ok(compare(&Input {
         trace,
@@ -60,7 +60,7 @@ fn search(
     progress: &Progress,
 ) -> Part {
     let point = place.part.mount_point.to_string();
-    let tell = |left: u64| progress.tell(&format!("{} of {point} without an owner yet", human::bytes(left)));
+    let tell = |left: u64| progress.show(&format!("{} of {point} without an owner yet", human::bytes(left)));
     find(mounts, place, bytes, named, deadline, &tell)
 }
 
@@ -75,8 +75,8 @@ pub fn plan_of_trace(store: &Store, trace: &Trace, mut tell: impl FnMut(String))
 }
 
 /// All places of the whole devices that file systems of the trace are on.
-fn of_trace(trace: &Trace, mounts: &MountTable) -> Vec<Place> {
-    let all = places(mounts);
+fn places_of_trace(trace: &Trace, mounts: &MountTable) -> Vec<Place> {
+    let places = places(mounts);
     let mut points: HashSet<&FilePath> = HashSet::new();
     for filesystem in trace.filesystems.iter().filter(|it| it.local) {
         // Where it is mounted several times, the place is known by another.
@@ -87,12 +87,13 @@ fn of_trace(trace: &Trace, mounts: &MountTable) -> Vec<Place> {
         points.extend(now.map(|mount| &mount.mount_point));
         points.extend(place.map(|mount| &mount.mount_point));
     }
-    let devices: HashSet<(u32, u32)> = all
+    let devices: HashSet<(u32, u32)> = places
         .iter()
         .filter(|place| points.contains(&place.part.mount_point))
         .map(|place| (place.part.major, place.part.minor))
         .collect();
-    all.into_iter()
+    places
+        .into_iter()
         .filter(|place| devices.contains(&(place.part.major, place.part.minor)))
         .collect()
 }

@@ -41,9 +41,9 @@ pub fn profile(path: &Path) -> Result<Profile> {
 }
 
 /// Reads whatever it is.
-pub fn any(path: &Path) -> Result<Any> {
+pub fn read_any(path: &Path) -> Result<Any> {
     let bytes = bytes(path)?;
-    Ok(match Kind::of(&bytes) {
+    Ok(match Kind::detect(&bytes) {
         Some(Kind::Trace) => Any::Trace(Box::new(named(path, Trace::from_bytes(&bytes))?), bytes.len()),
         Some(Kind::Profile) => Any::Profile(named(path, Profile::from_bytes(&bytes))?),
         Some(Kind::Outcome) => Any::Outcome(named(path, Outcome::from_bytes(&bytes))?),

@@ -1,24 +1,24 @@
-//! The floor of a start on this machine's devices: a trace becomes a profile of that one start, that a snapshot, and
-//! both the floor.
+//! The floor of a start on this machine's devices: a trace becomes a profile of that one start, that a
+//! snapshot, and both the floor.
 
 use anyhow::{Context, Result, ensure};
 use headstart_learn::verdict::start::{WARM, resident};
 use headstart_learn::{DEFAULT_EXCLUDE, LearnOptions, learn};
 use headstart_model::floor::{Above, Floor, Need};
-use headstart_model::machine::{Cost, Device, Found as What, Machine};
+use headstart_model::machine::{Cost, Device, Machine, PathKind as What};
 use headstart_model::outcome::Mode;
 use headstart_model::profile::Policy;
 use headstart_model::{FilePath, Key, Outcome, Profile, Trace};
-use headstart_plan::floor::{above, floor, needs};
+use headstart_plan::floor::{above_floor, floor, needs};
 use headstart_start::machine::{self, Costs};
 use headstart_store::KeyDir;
 
 /// The floor of a start, and what it rests on.
-pub struct Found {
+pub struct StartFloor {
     /// The floor.
     pub floor: Floor,
-    /// Where the start's time above it went; `None` where the start had no replay, found most of what it needs in memory, or is not
-    /// kept, and for a device that is made up.
+    /// Where the start's time above it went; `None` where the start had no replay, found most of what it
+    /// needs in memory, or is not kept, and for a device that is made up.
     pub above: Option<Above>,
     /// What the start uses whose floor it is, in the order of time.
     pub needs: Vec<Need>,
@@ -27,7 +27,7 @@ pub struct Found {
 }
 
 /// A start that is kept: its trace and what came of it.
-pub struct Kept {
+pub struct KeptStart {
     /// The trace.
     pub trace: Trace,
     /// Its outcome, if that is kept too.
@@ -44,9 +44,9 @@ pub enum Wanted {
 }
 
 /// The start of a key that is wanted. What is damaged goes to `tell`.
-pub fn last(kept: &KeyDir, wanted: Wanted, tell: &mut dyn FnMut(String)) -> Option<Kept> {
+pub fn last_start(kept: &KeyDir, wanted: Wanted, tell: &mut dyn FnMut(String)) -> Option<KeptStart> {
     let outcomes = kept.outcomes(&mut *tell);
-    let mut found = None;
+    let mut last = None;
     for path in kept.traces().into_iter().rev() {
         let Some(trace) = kept.trace(&path).or_tell(&mut *tell) else {
             continue;
@@ -58,17 +58,17 @@ pub fn last(kept: &KeyDir, wanted: Wanted, tell: &mut dyn FnMut(String)) -> Opti
         let outcome = outcomes.iter().find(|it| it.started_unix_ns == started).cloned();
         let replayed = outcome.as_ref().is_some_and(|it| it.mode == Mode::Replay);
         if wanted == Wanted::Any || replayed {
-            return Some(Kept { trace, outcome });
+            return Some(KeptStart { trace, outcome });
         }
-        found.get_or_insert(Kept { trace, outcome });
+        last.get_or_insert(KeptStart { trace, outcome });
     }
-    found
+    last
 }
 
 /// Of starts that used less than this share of the bytes none is the same as another.
 const ALIKE: f64 = 0.9;
-/// A start whose threads, added up, waited for devices for more than this share of its time has a floor that says little: it may be as low as
-/// what it takes to read.
+/// A start whose threads, added up, waited for devices for more than this share of its time has a floor that
+/// says little: it may be as low as what it takes to read.
 const MOSTLY_WAITED: f64 = 0.25;
 
 /// How floors are reckoned.
@@ -81,7 +81,7 @@ struct Reckoning<'a> {
 }
 
 impl Reckoning<'_> {
-    fn of(&self, trace: &Trace, tell: &mut dyn FnMut(String)) -> Result<Reckoned> {
+    fn reckon(&self, trace: &Trace, tell: &mut dyn FnMut(String)) -> Result<Reckoned> {
         let options = LearnOptions {
             key: Key::new("floor")?,
             policy: Policy::Union,
@@ -109,7 +109,7 @@ impl Reckoning<'_> {
     /// The other start of the key with the least floor, if that is less than the start's `own`.
     fn least_beside(
         &self,
-        start: &Kept,
+        start: &KeptStart,
         own: &Reckoned,
         kept: &KeyDir,
         tell: &mut dyn FnMut(String),
@@ -129,7 +129,7 @@ impl Reckoning<'_> {
             if trace.meta.started_unix_ns == start.trace.meta.started_unix_ns {
                 continue;
             }
-            match self.of(&trace, tell) {
+            match self.reckon(&trace, tell) {
                 Ok(found)
                     if found.floor.bytes as f64 >= ALIKE * own.floor.bytes as f64
                         && found.floor.floor_ns < least.as_ref().unwrap_or(own).floor.floor_ns =>
@@ -143,16 +143,17 @@ impl Reckoning<'_> {
     }
 }
 
-/// The floor of the start; `every` is what all devices are taken to cost, instead of what is known of them. `of` is where the
-/// start's key is kept: its plan tells what a replay of it read, and the least floor of the starts whose traces are kept there is that
-/// of each of them, because they differ in what else the machine had to do.
-pub fn of_start(
-    start: &Kept,
+/// The floor of the start; `every` is what all devices are taken to cost, instead of what is known of them.
+/// `of` is where the start's key is kept: its plan tells what a replay of it read, and the least floor of the
+/// starts whose traces are kept there is that of each of them, because they differ in what else the machine
+/// had to do.
+pub fn start_floor(
+    start: &KeptStart,
     of: Option<&KeyDir>,
     costs: &Costs<'_>,
     every: Option<Cost>,
     tell: &mut dyn FnMut(String),
-) -> Result<Found> {
+) -> Result<StartFloor> {
     let outcomes = of.map_or_else(Vec::new, |kept| kept.outcomes(&mut *tell));
     let paces = outcomes.iter().filter_map(|outcome| outcome.pace);
     // Where a replay was faster than by what its device is known to cost, so is the device.
@@ -161,7 +162,7 @@ pub fn of_start(
         .filter(|pace| *pace > 0.0)
         .fold(1.0, f64::min);
     let reckoning = Reckoning { costs, faster, every };
-    let own = reckoning.of(&start.trace, tell)?;
+    let own = reckoning.reckon(&start.trace, tell)?;
     let read_pages = own.profile.entries.iter().any(|entry| !entry.ranges.is_empty());
     let is_there = |found: What| matches!(found, What::File | What::NotLocal);
     ensure!(
@@ -179,11 +180,11 @@ pub fn of_start(
         floor_ns: floor.floor_ns,
         ..own.floor
     };
-    let above = outcome
-        .zip(plan)
-        .and_then(|(outcome, plan)| above(&of_own, &start.trace, &own.profile, &own.machine, &plan, outcome));
+    let above = outcome.zip(plan).and_then(|(outcome, plan)| {
+        above_floor(&of_own, &start.trace, &own.profile, &own.machine, &plan, outcome)
+    });
     let of_least = least.unwrap_or(own);
-    Ok(Found {
+    Ok(StartFloor {
         floor,
         needs: of_least.needs,
         above,

@@ -1,7 +1,7 @@
-//! The program `headstart-inspect`, which `headstart` executes for what people call: parse, call, print. One file per subcommand under
-//! [`commands`]. It knows the whole command line, so it also answers `--help` and wrong usage.
-//! Other modules ask for what is not kept: the floor of a start on this machine's devices ([`floor`]), and whose the bytes are that devices read
-//! ([`compare`], [`owners`]).
+//! The program `headstart-inspect`, which `headstart` executes for what people call: parse, call, print. One
+//! file per subcommand under [`commands`]. It knows the whole command line, so it also answers `--help` and
+//! wrong usage. Other modules ask for what is not kept: the floor of a start on this machine's devices
+//! ([`floor`]), and whose the bytes are that devices read ([`compare`], [`owners`]).
 //!
 //! Exit status: 0 done, 1 could not, 2 wrong usage.
 

@@ -40,14 +40,15 @@ fn blocks(part: &Part, size: u64, mut of: impl FnMut(Kind) -> bool) -> BTreeSet<
         .collect()
 }
 
-/// What dumpe2fs tells of the groups: the block size, the first block, the blocks in use, and the fields that name blocks.
-struct Told {
+/// What dumpe2fs tells of the groups: the block size, the first block, the blocks in use, and the fields that
+/// name blocks.
+struct ExpectedOwners {
     size: u64,
     used: BTreeSet<u64>,
     fields: Vec<(String, BTreeSet<u64>)>,
 }
 
-fn told(image: &Path) -> Told {
+fn told(image: &Path) -> ExpectedOwners {
     let output = Command::new("dumpe2fs").arg(image).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let fact = |name: &str| -> u64 {
@@ -79,7 +80,7 @@ fn told(image: &Path) -> Told {
             }
         }
     }
-    Told {
+    ExpectedOwners {
         size: fact("Block size:"),
         used,
         fields,
@@ -203,8 +204,11 @@ fn files_and_metadata_of_xfs_and_btrfs_are_told_apart() {
         let fs = LoopFs::create(&Spec::new(fstype).mkfs(arguments), tree::fill).unwrap();
         let part = owners(&fs.mount_point());
         let what = format!("{fstype} {arguments:?}");
-        let found: BTreeSet<Kind> = part.owned.iter().map(|owned| owned.kind).collect();
-        assert!(kinds.iter().all(|kind| found.contains(kind)), "{what}: {found:?}");
+        let found_kinds: BTreeSet<Kind> = part.owned.iter().map(|owned| owned.kind).collect();
+        assert!(
+            kinds.iter().all(|kind| found_kinds.contains(kind)),
+            "{what}: {found_kinds:?}"
+        );
         let path = fs.mount_point().join("large");
         let index = part
             .files

@@ -1,5 +1,6 @@
-//! `cargo run --release -p headstart-layout --example rate [MIB]`: how fast files are planned and moved on this machine's own disk, beside a copy
-//! from one end to the other. It makes an ext4 in an image below `HEADSTART_SCRATCH` or `/var/tmp`, of five times as many MiB [default: 1024].
+//! `cargo run --release -p headstart-layout --example rate [MIB]`: how fast files are planned and moved on
+//! this machine's own disk, beside a copy from one end to the other. It makes an ext4 in an image below
+//! `HEADSTART_SCRATCH` or `/var/tmp`, of five times as many MiB [default: 1024].
 
 use anyhow::{Context, Result, ensure};
 use headstart_layout::{Bounds, State, apply, plan};

@@ -1,15 +1,15 @@
 //! Moving the files of orders, one file system after the other, and keeping what it came to.
 //!
-//! Of each file system what can be moved is looked for anew, room for all is taken, and what that brings is judged by where it lies.
-//! Then the files move into it ([`crate::work`]).
+//! Of each file system what can be moved is looked for anew, room for all is taken, and what that brings is
+//! judged by where it lies. Then the files move into it ([`crate::work`]).
 
-use crate::evict::{in_the_way, still};
-use crate::kept::{Kept, State, Turn};
+use crate::evict::{in_the_way, still_placed};
 use crate::moving::volume::{Volume, unserved};
 use crate::order::{FreeRoom, Order, judge};
 use crate::pace::{Halt, Pace};
-use crate::placed::{is_in, placed};
+use crate::placed_files::{is_in, placed};
 use crate::predict::{Prediction, prediction, price, unless_worthwhile};
+use crate::results::{LayoutResult, State, Turn};
 use crate::room::{Free, Room, extents, probe};
 use crate::survey::{Which, survey};
 use crate::work::Work;
@@ -32,8 +32,8 @@ const STAYS_FREE: u64 = 20;
 const GOOD: f64 = 1.05;
 /// Where there is none, it is tried what half of it brings, and so often half of that.
 const HALVES: u32 = 6;
-/// So much is written and given back before room is taken, and before the first file moves a quarter of what is to be moved, between these: what
-/// the file system notes of itself needs room below, too.
+/// So much is written and given back before room is taken, and before the first file moves a quarter of what
+/// is to be moved, between these: what the file system notes of itself needs room below, too.
 const LEAST_PROBE: u64 = 4 << 20;
 const MOST_PROBE: u64 = 32 << 20;
 /// So many keys are named in what is kept.
@@ -46,9 +46,11 @@ pub(crate) static STOP: AtomicBool = AtomicBool::new(false);
 /// How it is done.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Bounds {
-    /// What lies in order is moved anew, too, also where it is not worth it by the cost model, and where flash was written of late.
+    /// What lies in order is moved anew, too, also where it is not worth it by the cost model, and where
+    /// flash was written of late.
     pub force: bool,
-    /// The most bytes that are moved in a second; `None` for as many as the device gives to the least important reader.
+    /// The most bytes that are moved in a second; `None` for as many as the device gives to the least
+    /// important reader.
     pub rate: Option<u64>,
     /// What may be executed and was not placed before is moved, and nothing else: nothing runs any more.
     pub at_shutdown: bool,
@@ -56,22 +58,23 @@ pub struct Bounds {
     pub until: Option<Instant>,
 }
 
-/// Does what `orders` say, one file system after the other, and keeps what it came to. SIGINT and SIGTERM end it between two extents;
-/// `tell` hears how far it is. What is left undone is in the result; an error is of what concerns all of it.
+/// Does what `orders` say, one file system after the other, and keeps what it came to. SIGINT and SIGTERM end
+/// it between two extents; `tell` hears how far it is. What is left undone is in the result; an error is of
+/// what concerns all of it.
 pub fn apply(
     orders: Vec<Order>,
     machine: &Machine,
     keys: &[KeyDir],
     store: &Store,
     bounds: Bounds,
-    tell: &mut dyn FnMut(&Kept),
-) -> Result<Vec<Kept>> {
+    tell: &mut dyn FnMut(&LayoutResult),
+) -> Result<Vec<LayoutResult>> {
     match ctrlc::set_handler(|| STOP.store(true, Ordering::Relaxed)) {
         // It is ours: a process moves files one time after the other.
         Ok(()) | Err(ctrlc::Error::MultipleHandlers) => {}
         Err(error) => return Err(error).context("cannot watch for signals"),
     }
-    let turn = Turn::take(store)?;
+    let turn = Turn::acquire(store)?;
     let mut names: Vec<String> = keys.iter().take(NAMED).map(|key| key.key().to_string()).collect();
     if keys.len() > NAMED {
         names.push(format!("and {} more", keys.len() - NAMED));
@@ -83,13 +86,13 @@ pub fn apply(
     }
     let mut pace = Pace::new(&STOP, bounds.rate, bounds.until);
     let all_keys = keys.len() >= store.keys()?.len();
-    let mut all = Vec::new();
+    let mut results = Vec::new();
     for mut order in orders {
         let Some(device) = machine.devices.get(order.device as usize) else {
             continue;
         };
         let mount_point = device.mount_point.to_string();
-        all.push(Kept {
+        results.push(LayoutResult {
             keys: names.clone(),
             at_shutdown: bounds.at_shutdown,
             state: State::Underway,
@@ -121,7 +124,7 @@ pub fn apply(
             all_keys,
             bounds,
         };
-        let ended = one(&mut order, task, &mut all, &mut pace, tell);
+        let ended = apply_one(&mut order, task, &mut results, &mut pace, tell);
         let (state, why) = match ended {
             Ok(None) => (State::Complete, None),
             Ok(Some(why)) => (State::Declined, Some(why)),
@@ -134,11 +137,11 @@ pub fn apply(
             Err(Halt::NoTime) => (State::Stopped, Some("a shutdown waits no longer".into())),
             Err(Halt::Failed(error)) => (State::Failed, Some(format!("{error:#}"))),
         };
-        if let Some(kept) = all.last_mut() {
+        if let Some(kept) = results.last_mut() {
             (kept.state, kept.why, kept.ended_unix_ns) = (state, why, now_unix_ns());
         }
-        if let Err(error) = turn.keep(&all) {
-            let failed = all.iter().filter(|kept| kept.state == State::Failed);
+        if let Err(error) = turn.keep(&results) {
+            let failed = results.iter().filter(|kept| kept.state == State::Failed);
             let why: Vec<&str> = failed.filter_map(|kept| kept.why.as_deref()).collect();
             return Err(match why.is_empty() {
                 true => error,
@@ -146,7 +149,7 @@ pub fn apply(
             });
         }
     }
-    Ok(all)
+    Ok(results)
 }
 
 /// What stays the same while the files of one file system move.
@@ -162,12 +165,12 @@ struct Task<'a> {
 }
 
 /// One file system; `Some`: why nothing was moved.
-fn one(
+fn apply_one(
     order: &mut Order,
     task: Task<'_>,
-    all: &mut [Kept],
+    all: &mut [LayoutResult],
     pace: &mut Pace<'_>,
-    tell: &mut dyn FnMut(&Kept),
+    tell: &mut dyn FnMut(&LayoutResult),
 ) -> Result<Option<String>, Halt> {
     let Task {
         machine,
@@ -283,7 +286,7 @@ fn one(
     turn.keep(all)?;
     // Who moves the files of some keys alone does not know what the others want.
     let (out, mut stays) = match bounds.at_shutdown || !all_keys {
-        true => (Order::of(order.device, Vec::new()), before.stay(order)),
+        true => (Order::new(order.device, Vec::new()), before.stay(order)),
         false => in_the_way(&before, order, &volume, &mounts, page),
     };
     // Before the first is moved: also what a kill leaves half-way is known then.
@@ -321,7 +324,7 @@ fn one(
                     true => elsewhere.end(&volume),
                     false => elsewhere.undo(&volume),
                 }
-                stays.extend(still(&out, &before, &mounts));
+                stays.extend(still_placed(&out, &before, &mounts));
             }
             _ => stays = before.stay(order),
         }
@@ -329,7 +332,8 @@ fn one(
     if done.is_ok() {
         before.followed(order, &room, stays).keep(store)?;
     }
-    // A shutdown does not wait to be told what it brought, nor who has asked it to end; and what failed is told, whatever that brought.
+    // A shutdown does not wait to be told what it brought, nor who has asked it to end; and what failed is
+    // told, whatever that brought.
     if matches!(done, Ok(()) | Err(Halt::Failed(_))) {
         if let (Ok(after), Some(kept)) = (measure(order, device, &mounts), all.last_mut()) {
             kept.after = after;
@@ -354,15 +358,15 @@ fn enough_below(volume: &Volume, bytes: u64) -> Result<()> {
     })
 }
 
-/// Has the room written, and then `spare` bytes that are given back: nothing is at stake until then. So no move can be what fills a volume that has
-/// less room below than its file system says.
+/// Has the room written, and then `spare` bytes that are given back: nothing is at stake until then. So no
+/// move can be what fills a volume that has less room below than its file system says.
 fn prepare(
     room: &Room,
     spare: u64,
     volume: &Volume,
-    all: &mut [Kept],
+    all: &mut [LayoutResult],
     pace: &mut Pace<'_>,
-    tell: &mut dyn FnMut(&Kept),
+    tell: &mut dyn FnMut(&LayoutResult),
 ) -> Result<(), Halt> {
     // That it was taken, it does not note while there is no more room.
     volume.settle()?;
@@ -376,8 +380,8 @@ fn prepare(
     probe(volume, spare)
 }
 
-/// Takes room for an order, and leaves of that what would make reading take longer: the more is moved, the smaller are the pieces of room that
-/// are left for it. `None` where what is free is in pieces of no use.
+/// Takes room for an order, and leaves of that what would make reading take longer: the more is moved, the
+/// smaller are the pieces of room that are left for it. `None` where what is free is in pieces of no use.
 fn room_for(
     order: &mut Order,
     volume: &Volume,
@@ -426,12 +430,12 @@ fn room_for(
 }
 
 /// Notes what an order is about to move.
-fn note(all: &mut [Kept], order: &Order) {
+fn note(all: &mut [LayoutResult], order: &Order) {
     if let Some(kept) = all.last_mut() {
         kept.left = order.left.clone();
         (kept.before, kept.after) = (order.before, order.before);
         (kept.planned_bytes, kept.settled) = (order.bytes(), order.settled.len() as u64);
-        kept.from = lies(order);
+        kept.from = extent_of(order);
     }
 }
 
@@ -465,7 +469,7 @@ pub(crate) fn rests(device: &Device, moved_unix_ns: u64, now_unix_ns: u64) -> Op
 }
 
 /// Between which bytes of the device what is moved lies.
-fn lies(order: &Order) -> Option<[u64; 2]> {
+fn extent_of(order: &Order) -> Option<[u64; 2]> {
     let extents = || order.items.iter().flat_map(|item| &item.facts.extents);
     let first = extents().map(|extent| extent.physical).min()?;
     let last = extents().map(|extent| extent.physical + extent.length).max()?;
@@ -485,7 +489,7 @@ fn measure(order: &Order, device: &Device, mounts: &MountTable) -> Result<Predic
         };
         let mut item = item.clone();
         item.facts.extents = headstart_system::extents::extents(opened.fd.as_fd())?;
-        placed.extend(item.lies());
+        placed.extend(item.device_ranges());
     }
     Ok(prediction(&placed.into_iter().collect(), &device.cost))
 }
@@ -498,8 +502,8 @@ mod tests {
     #[test]
     fn flash_is_written_once_a_month_and_a_disk_whenever_it_is_worth_it() {
         const DAY: u64 = 24 * 60 * 60 * 1_000_000_000;
-        let of = |class| machine(vec![], class, "ext4").devices.remove(0);
-        let rests = |class, moved, now| rests(&of(class), moved, now).is_some();
+        let device_of = |class| machine(vec![], class, "ext4").devices.remove(0);
+        let rests = |class, moved, now| rests(&device_of(class), moved, now).is_some();
         assert!(rests(DeviceClass::Flash, 100 * DAY, 129 * DAY));
         assert!(!rests(DeviceClass::Flash, 100 * DAY, 131 * DAY));
         assert!(!rests(DeviceClass::Flash, 0, DAY), "it never was");

@@ -15,15 +15,16 @@ use std::os::unix::fs::FileExt;
 /// Bytes that are read at once, and asked for at once.
 const READ: u64 = 128 << 10;
 
-/// Why a file counts as one that stayed whose contents differ though none of its times does, where others than root may write it: what a device
-/// writes to memory on behalf of a program is told by none.
+/// Why a file counts as one that stayed whose contents differ though none of its times does, where others
+/// than root may write it: what a device writes to memory on behalf of a program is told by none.
 pub(crate) const CHANGED: &str = "its contents changed meanwhile, and not its times";
 
 /// A file that was moved, or a part of it.
 pub(crate) struct Moved {
     pub path: FilePath,
     pub file: Movable,
-    /// What was moved. Of the last it may be no more than its beginning: all of it is to be what it was, wherever it lies.
+    /// What was moved. Of the last it may be no more than its beginning: all of it is to be what it was,
+    /// wherever it lies.
     pub moves: Vec<Move>,
     /// Bytes that were moved.
     pub bytes: u64,
@@ -33,8 +34,8 @@ pub(crate) struct Moved {
     pub before: Vec<[u8; 32]>,
 }
 
-/// Writes what was moved to the device, reads it back from there, and compares: of each file the bytes that were moved, or why it counts as
-/// one that stayed. After an error none of them is known to be what it was.
+/// Writes what was moved to the device, reads it back from there, and compares: of each file the bytes that
+/// were moved, or why it counts as one that stayed. After an error none of them is known to be what it was.
 pub(crate) fn read_back(volume: &Volume, moved: &[Moved]) -> Result<Vec<Result<u64, String>>> {
     if moved.is_empty() {
         return Ok(Vec::new());

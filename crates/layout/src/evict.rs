@@ -3,8 +3,8 @@
 use crate::moves::movable;
 use crate::moving::volume::{Volume, may_be_executed, runs};
 use crate::order::{Item, Order};
-use crate::placed::{Placed, PlacedFile, inside};
-use headstart_model::machine::{Extent, FileFacts, Found};
+use crate::placed_files::{Placed, PlacedFile, inside};
+use headstart_model::machine::{Extent, FileFacts, PathKind};
 use headstart_model::{PageRange, PageSet};
 use headstart_system::mounts::MountTable;
 use headstart_system::open::{Expect, open_checked};
@@ -26,17 +26,17 @@ pub(crate) fn in_the_way(
             stays.push(file.clone());
             continue;
         }
-        match look(file, &areas, order.device, volume, mounts, page) {
-            Look::Gone => {}
-            Look::Stays => stays.push(file.clone()),
-            Look::Out(item) => items.push(*item),
+        match check_file(file, &areas, order.device, volume, mounts, page) {
+            Eviction::Gone => {}
+            Eviction::Stays => stays.push(file.clone()),
+            Eviction::Out(item) => items.push(*item),
         }
     }
-    (Order::of(order.device, items), stays)
+    (Order::new(order.device, items), stays)
 }
 
 /// Of these files those that lie in the room still.
-pub(crate) fn still(files: &Order, placed: &Placed, mounts: &MountTable) -> Vec<PlacedFile> {
+pub(crate) fn still_placed(files: &Order, placed: &Placed, mounts: &MountTable) -> Vec<PlacedFile> {
     let areas = placed.areas();
     let is_there = |item: &&Item| {
         let expect = Expect {
@@ -52,7 +52,7 @@ pub(crate) fn still(files: &Order, placed: &Placed, mounts: &MountTable) -> Vec<
     still.map(PlacedFile::from).collect()
 }
 
-enum Look {
+enum Eviction {
     /// It is not there any more, or nothing of it in the room.
     Gone,
     /// It cannot be moved, or not now.
@@ -60,14 +60,14 @@ enum Look {
     Out(Box<Item>),
 }
 
-fn look(
+fn check_file(
     file: &PlacedFile,
     areas: &PageSet,
     device: u32,
     volume: &Volume,
     mounts: &MountTable,
     page: u64,
-) -> Look {
+) -> Eviction {
     let path = file.path.as_path();
     let expect = Expect {
         inode: Some(file.inode),
@@ -75,21 +75,21 @@ fn look(
         ..Expect::default()
     };
     let Ok(opened) = open_checked(mounts, path, &expect) else {
-        return Look::Gone;
+        return Eviction::Gone;
     };
     let (stat, opened) = (opened.stat, File::from(opened.fd));
     let extents = headstart_system::extents::extents(&opened).unwrap_or_default();
     let inside = inside(areas, &extents);
     if inside.is_empty() {
-        return Look::Gone;
+        return Eviction::Gone;
     }
     let ranges = movable(&whole_pages(&inside, page), stat.size, &extents, page);
-    let may_move = volume.stays(path, &opened).is_ok_and(|why| why.is_none());
+    let may_move = volume.why_immovable(path, &opened).is_ok_and(|why| why.is_none());
     let in_use = || may_be_executed(path, stat.mode) && runs(&opened).unwrap_or(true);
     if ranges.is_empty() || !may_move || in_use() {
-        return Look::Stays;
+        return Eviction::Stays;
     }
-    Look::Out(Box::new(item(file, device, &stat, extents, ranges)))
+    Eviction::Out(Box::new(item(file, device, &stat, extents, ranges)))
 }
 
 fn whole_pages(ranges: &[PageRange], page: u64) -> Vec<PageRange> {
@@ -110,7 +110,7 @@ fn item(
     Item {
         facts: FileFacts {
             path: file.path.clone(),
-            found: Found::File,
+            found: PathKind::File,
             device: Some(device),
             inode: file.inode,
             generation: file.generation,

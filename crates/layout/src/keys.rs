@@ -1,18 +1,18 @@
 //! What is done for some keys: their orders, and moving their files.
 
 use crate::apply::{Bounds, STOP, apply, rests, room};
-use crate::kept::{Kept, moved_unix_ns, status};
 use crate::moving::volume::TAINTS;
 use crate::order::{Order, plan};
-use crate::own;
-use crate::pace::over;
+use crate::own_profile;
+use crate::pace::halt;
+use crate::results::{LayoutResult, moved_unix_ns, status};
 use crate::survey::{WAITS, Which, survey};
 use crate::waiting::{self, Waiting};
 use anyhow::{Result, bail};
 use headstart_model::machine::Machine;
 use headstart_model::profile::Entry;
 use headstart_model::{FilePath, Profile};
-use headstart_start::keys::known;
+use headstart_start::keys::find_known;
 use headstart_start::machine::{Costs, Measure, snapshot};
 use headstart_start::{now_unix_ns, plan_again};
 use headstart_store::{KeyDir, Store};
@@ -33,7 +33,7 @@ fn named(names: &[String], store: &Store) -> Result<Vec<KeyDir>> {
         names => {
             let mut keys: Vec<KeyDir> = Vec::new();
             for name in names {
-                let key = known(name, store)?;
+                let key = find_known(name, store)?;
                 if keys.iter().all(|other| other.path() != key.path()) {
                     keys.push(key);
                 }
@@ -70,14 +70,15 @@ pub fn orders(
     Ok((machine, orders))
 }
 
-/// Moves the files of these keys, and plans them anew. Programs that have to wait for a shutdown are remembered for it.
+/// Moves the files of these keys, and plans them anew. Programs that have to wait for a shutdown are
+/// remembered for it.
 pub fn apply_to(
     names: &[String],
     store: &Store,
     mut bounds: Bounds,
     tell: &mut dyn FnMut(String),
-    progress: &mut dyn FnMut(&Kept),
-) -> Result<Vec<Kept>> {
+    progress: &mut dyn FnMut(&LayoutResult),
+) -> Result<Vec<LayoutResult>> {
     let began = Instant::now();
     let mut names = names.to_vec();
     let system = waiting::system();
@@ -100,10 +101,10 @@ pub fn apply_to(
                 bail!("no program waits to be moved");
             };
             // A key that is gone meanwhile has nothing to be moved.
-            let all = waiting.keys.is_empty();
+            let is_every_key = waiting.keys.is_empty();
             names = waiting.keys;
-            names.retain(|name| known(name, store).is_ok());
-            if names.is_empty() && !all {
+            names.retain(|name| find_known(name, store).is_ok());
+            if names.is_empty() && !is_every_key {
                 waiting::done(store, &[])?;
                 bail!("no program waits to be moved");
             }
@@ -136,7 +137,7 @@ pub fn apply_to(
     if moved.iter().any(|kept| kept.files > 0) {
         for key in &keys {
             // A plan that is older still names the right files, in the order in which they lay.
-            if over(&STOP, bounds.until).is_some() {
+            if halt(&STOP, bounds.until).is_some() {
                 break;
             }
             plan_again(store, key, tell)?;
@@ -145,7 +146,8 @@ pub fn apply_to(
     Ok(moved)
 }
 
-/// While nothing is moved yet, the process ends when its time is over: who waits for a shutdown does not wait for a device.
+/// While nothing is moved yet, the process ends when its time is over: who waits for a shutdown does not wait
+/// for a device.
 struct Planning(#[allow(dead_code)] Sender<()>);
 
 impl Planning {
@@ -158,7 +160,7 @@ impl Planning {
             }
         };
         // Without a thread only the unit's own limit is left.
-        let _ = thread::begin("planning", Box::new(wait));
+        let _ = thread::spawn("planning", Box::new(wait));
         Planning(over)
     }
 }
@@ -176,20 +178,20 @@ fn planned(
     let Some(first) = profiles.first() else {
         bail!("nothing was learned yet of what is to be moved: `headstart status` lists what was");
     };
-    let own = own::profile(keys, first.page_size);
+    let own = own_profile::profile(keys, first.page_size);
     let of_ours = |path: &FilePath| {
         own.iter()
             .flat_map(|own| &own.entries)
             .any(|entry| entry.path == *path)
     };
     profiles.splice(0..0, own.clone());
-    let all = together(&profiles)?;
+    let profile = together(&profiles)?;
     let costs = Costs {
         store,
         class: None,
         measure,
     };
-    let machine = snapshot(&all, &costs, tell)?;
+    let machine = snapshot(&profile, &costs, tell)?;
     let mut orders = plan(&profiles, &machine);
     // Where there is nothing but headstart's own files, nothing is read ahead.
     for item in orders.iter_mut().flat_map(|order| &mut order.items) {
@@ -208,12 +210,12 @@ fn together(profiles: &[Profile]) -> Result<Profile> {
     for profile in profiles {
         let threshold = profile.policy.threshold();
         for entry in profile.entries.iter().filter(|entry| entry.weight >= threshold) {
-            let known = entries.entry(&entry.path).or_insert_with(|| entry.clone());
+            let merged = entries.entry(&entry.path).or_insert_with(|| entry.clone());
             // Each profile has its own threshold; here all that is needed has the weight of what always is.
-            known.weight = 1.0;
+            merged.weight = 1.0;
             if !entry.pages(threshold).is_empty() {
-                known.ranges.clone_from(&entry.ranges);
-                known.ranges.iter_mut().for_each(|range| range.weight = 1.0);
+                merged.ranges.clone_from(&entry.ranges);
+                merged.ranges.iter_mut().for_each(|range| range.weight = 1.0);
             }
         }
     }

@@ -1,4 +1,5 @@
-//! Which bytes of a file move where: pieces that lie in one piece before and after, for the kernel moves one extent a call.
+//! Which bytes of a file move where: pieces that lie in one piece before and after, for the kernel moves one
+//! extent a call.
 
 use crate::room::Piece;
 use headstart_model::machine::Extent;
@@ -25,12 +26,12 @@ pub(crate) struct Move {
 impl Move {
     /// So many bytes of it, from its start on, lie where it takes them, by the extents of the file.
     pub fn done(&self, extents: &[Extent]) -> u64 {
-        let found = extents.iter().find(|extent| {
+        let extent = extents.iter().find(|extent| {
             extent.logical <= self.start
                 && self.start < extent.logical + extent.length
                 && extent.physical + (self.start - extent.logical) == self.physical
         });
-        found.map_or(0, |extent| {
+        extent.map_or(0, |extent| {
             (extent.logical + extent.length - self.start).min(self.length)
         })
     }
@@ -45,7 +46,8 @@ fn of_range<'a>(extents: &'a [Extent], range: &PageRange) -> impl Iterator<Item 
         .take_while(move |extent| extent.logical < end)
 }
 
-/// What of these ranges of a file of `size` bytes can be moved, by its extents: not the holes, and no page that lies in two of them.
+/// What of these ranges of a file of `size` bytes can be moved, by its extents: not the holes, and no page
+/// that lies in two of them.
 pub(crate) fn movable(ranges: &[PageRange], size: u64, extents: &[Extent], page: u64) -> Vec<PageRange> {
     let end_of_file = size.next_multiple_of(page);
     let mut parts = Vec::new();
@@ -68,7 +70,8 @@ pub(crate) fn movable(ranges: &[PageRange], size: u64, extents: &[Extent], page:
     parts.into_iter().collect::<PageSet>().ranges().to_vec()
 }
 
-/// The moves of a file's `ranges`, which are [`movable`], by its extents, to the room from the order's offset `from` on.
+/// The moves of a file's `ranges`, which are [`movable`], by its extents, to the room from the order's offset
+/// `from` on.
 pub(crate) fn moves(ranges: &[PageRange], extents: &[Extent], room: &[Piece], from: u64) -> Vec<Move> {
     let mut moves = Vec::new();
     let mut base = from;
@@ -132,7 +135,13 @@ mod tests {
     }
 
     /// Start, donor, offset in the donor, and length of each move of what can be moved, KiB.
-    fn of(ranges: &[PageRange], size: u64, extents: &[Extent], room: &[Piece], from: u64) -> Vec<[u64; 4]> {
+    fn moves_of(
+        ranges: &[PageRange],
+        size: u64,
+        extents: &[Extent],
+        room: &[Piece],
+        from: u64,
+    ) -> Vec<[u64; 4]> {
         let moves = moves(&movable(ranges, size, extents, PAGE), extents, room, from);
         for one in &moves {
             let piece = room.iter().find(|piece| {
@@ -153,18 +162,18 @@ mod tests {
         let room = [piece([0, 0, 0, 500, 100])];
         let extents = [extent(0, 9 * K, 40 * K)];
         assert_eq!(
-            of(&[range(0, 40 * K)], 40 * K, &extents, &room, 0),
+            moves_of(&[range(0, 40 * K)], 40 * K, &extents, &room, 0),
             [[0, 0, 0, 40]]
         );
         // Behind what was moved before it.
         assert_eq!(
-            of(&[range(0, 40 * K)], 40 * K, &extents, &room, 20 * K),
+            moves_of(&[range(0, 40 * K)], 40 * K, &extents, &room, 20 * K),
             [[0, 0, 20, 40]]
         );
         // Some of it, one range behind the other.
         let two = [range(4 * K, 8 * K), range(20 * K, 32 * K)];
         assert_eq!(
-            of(&two, 40 * K, &extents, &room, 20 * K),
+            moves_of(&two, 40 * K, &extents, &room, 20 * K),
             [[4, 0, 20, 4], [20, 0, 24, 12]]
         );
     }
@@ -173,9 +182,9 @@ mod tests {
     fn a_large_piece_is_several_moves_one_behind_the_other() {
         let room = [piece([0, 0, 0, 500, 10 << 10])];
         let extents = [extent(0, 9 * K, 10 << 20)];
-        let all = of(&[range(0, 10 << 20)], 10 << 20, &extents, &room, 0);
+        let moves = moves_of(&[range(0, 10 << 20)], 10 << 20, &extents, &room, 0);
         assert_eq!(
-            all,
+            moves,
             [[0, 0, 0, 4096], [4096, 0, 4096, 4096], [8192, 0, 8192, 2048]]
         );
     }
@@ -185,7 +194,7 @@ mod tests {
         let room = [piece([0, 0, 0, 500, 100])];
         let extents = [extent(0, 9 * K, 8 * K), extent(16 * K, 60 * K, 8 * K)];
         assert_eq!(
-            of(&[range(0, 24 * K)], 24 * K, &extents, &room, 0),
+            moves_of(&[range(0, 24 * K)], 24 * K, &extents, &room, 0),
             [[0, 0, 0, 8], [16, 0, 8, 8]]
         );
     }
@@ -196,7 +205,7 @@ mod tests {
         let room = [piece([0, 0, 0, 500, 100])];
         let extents = [extent(0, 9 * K, 5 * K), extent(5 * K, 60 * K, 11 * K)];
         assert_eq!(
-            of(&[range(0, 16 * K)], 16 * K, &extents, &room, 0),
+            moves_of(&[range(0, 16 * K)], 16 * K, &extents, &room, 0),
             [[0, 0, 0, 4], [8, 0, 4, 8]]
         );
     }
@@ -206,11 +215,11 @@ mod tests {
         let room = [piece([0, 1, 64, 500, 8]), piece([8, 0, 12, 700, 40])];
         let extents = [extent(0, 9 * K, 16 * K)];
         assert_eq!(
-            of(&[range(0, 16 * K)], 16 * K, &extents, &room, 0),
+            moves_of(&[range(0, 16 * K)], 16 * K, &extents, &room, 0),
             [[0, 1, 64, 8], [8, 0, 12, 8]]
         );
         assert_eq!(
-            of(&[range(0, 16 * K)], 16 * K, &extents, &room, 4 * K),
+            moves_of(&[range(0, 16 * K)], 16 * K, &extents, &room, 4 * K),
             [[0, 1, 68, 4], [4, 0, 12, 12]]
         );
     }
@@ -220,7 +229,7 @@ mod tests {
         let room = [piece([0, 0, 0, 500, 100])];
         let extents = [extent(0, 9 * K, 5 * K)];
         assert_eq!(
-            of(&[range(0, 8 * K)], 5 * K - 100, &extents, &room, 0),
+            moves_of(&[range(0, 8 * K)], 5 * K - 100, &extents, &room, 0),
             [[0, 0, 0, 5]]
         );
     }

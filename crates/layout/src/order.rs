@@ -2,7 +2,7 @@
 
 use crate::moving::volume::unserved;
 use crate::predict::{Prediction, on_device, prediction, unless_worthwhile};
-use headstart_model::machine::{Cost, Extent, FileFacts, Found, Machine};
+use headstart_model::machine::{Cost, Extent, FileFacts, Machine, PathKind};
 use headstart_model::profile::{Entry, Version};
 use headstart_model::{FilePath, PageRange, PageSet, Profile};
 use serde::{Serialize, Serializer};
@@ -21,7 +21,8 @@ pub struct Item {
     /// Its facts when the order was made; of them only the path is told.
     #[serde(rename = "path", serialize_with = "path")]
     pub facts: FileFacts,
-    /// Bytes of the file that are moved, by offset, each range in one piece; multiples of the page size, but at its end.
+    /// Bytes of the file that are moved, by offset, each range in one piece; multiples of the page size, but
+    /// at its end.
     #[serde(serialize_with = "pairs")]
     pub ranges: Vec<PageRange>,
     /// Bytes of it that the starts need.
@@ -47,7 +48,7 @@ impl Item {
     }
 
     /// Where what is needed of it lies on the device.
-    pub fn lies(&self) -> Vec<PageRange> {
+    pub fn device_ranges(&self) -> Vec<PageRange> {
         let needed = self.needed.ranges().iter();
         needed
             .flat_map(|part| on_device(&self.facts.extents, part.start, part.pages()))
@@ -99,7 +100,7 @@ pub struct FreeRoom {
 
 impl Order {
     /// One that is not judged yet.
-    pub(crate) fn of(device: u32, items: Vec<Item>) -> Order {
+    pub(crate) fn new(device: u32, items: Vec<Item>) -> Order {
         Order {
             device,
             items,
@@ -127,7 +128,7 @@ impl Order {
     /// What reading takes once the data lies in this room, by offset in the order.
     pub fn predict(&self, room: &[Extent], cost: &Cost) -> Prediction {
         let stays = self.settled.iter().chain(&self.stay);
-        let mut placed: Vec<PageRange> = stays.flat_map(Item::lies).collect();
+        let mut placed: Vec<PageRange> = stays.flat_map(Item::device_ranges).collect();
         let mut from = 0;
         for item in &self.items {
             let mut needed = item.needed.ranges();
@@ -144,8 +145,9 @@ impl Order {
         prediction(&placed.into_iter().collect(), cost)
     }
 
-    /// Leaves what does not fit into `most` bytes. What is moved is what headstart itself reads, piece after piece before its first request, and
-    /// then what saves the most jumps for its bytes, over holes of up to `bridge` bytes.
+    /// Leaves what does not fit into `most` bytes. What is moved is what headstart itself reads, piece after
+    /// piece before its first request, and then what saves the most jumps for its bytes, over holes of up to
+    /// `bridge` bytes.
     pub(crate) fn fit(&mut self, most: u64, bridge: u64) {
         let jumps = self.jumps(bridge);
         let saves = |index: usize| jumps[index] / self.items[index].bytes().max(1) as f64;
@@ -172,8 +174,8 @@ impl Order {
         }
     }
 
-    /// Of each item how many jumps it costs where all lies now: one for each run without a hole larger than `bridge` bytes, shared among those that
-    /// have a part of it, by their bytes.
+    /// Of each item how many jumps it costs where all lies now: one for each run without a hole larger than
+    /// `bridge` bytes, shared among those that have a part of it, by their bytes.
     fn jumps(&self, bridge: u64) -> Vec<f64> {
         let items = self
             .items
@@ -181,9 +183,9 @@ impl Order {
             .enumerate()
             .map(|(index, item)| (Some(index), item));
         let others = self.settled.iter().chain(&self.stay);
-        let all = items.chain(others.map(|item| (None, item)));
-        let mut parts: Vec<(PageRange, Option<usize>)> = all
-            .flat_map(|(index, item)| item.lies().into_iter().map(move |part| (part, index)))
+        let items = items.chain(others.map(|item| (None, item)));
+        let mut parts: Vec<(PageRange, Option<usize>)> = items
+            .flat_map(|(index, item)| item.device_ranges().into_iter().map(move |part| (part, index)))
             .collect();
         parts.sort_unstable_by_key(|(part, _)| part.start);
         let mut jumps = vec![0.0; self.items.len()];
@@ -213,8 +215,8 @@ impl Order {
     }
 }
 
-/// The order for these profiles, one for each file system that has any of their files. A file that several need is placed by the
-/// first of them.
+/// The order for these profiles, one for each file system that has any of their files. A file that several
+/// need is placed by the first of them.
 pub fn plan(profiles: &[Profile], machine: &Machine) -> Vec<Order> {
     let mut orders = BTreeMap::<u32, Order>::new();
     let mut placed = HashMap::<(u32, u64), (u32, usize)>::new();
@@ -234,7 +236,7 @@ pub fn plan(profiles: &[Profile], machine: &Machine) -> Vec<Order> {
             let Some(device) = facts.device else { continue };
             let order = orders
                 .entry(device)
-                .or_insert_with(|| Order::of(device, Vec::new()));
+                .or_insert_with(|| Order::new(device, Vec::new()));
             order.wanted.insert(facts.inode);
             match item(entry, threshold, facts, u64::from(machine.page_size)) {
                 Err(why) => order.leave(why),
@@ -260,7 +262,7 @@ pub(crate) fn judge(order: &mut Order, machine: &Machine) {
     let Some(device) = machine.devices.get(order.device as usize) else {
         return;
     };
-    order.before = prediction(&order.all().flat_map(Item::lies).collect(), &device.cost);
+    order.before = prediction(&order.all().flat_map(Item::device_ranges).collect(), &device.cost);
     // Wherever it is, it is not beside what stays.
     let together = [Extent {
         logical: 0,
@@ -276,8 +278,10 @@ pub(crate) fn judge(order: &mut Order, machine: &Machine) {
 }
 
 fn facts_of<'a>(by_path: &HashMap<&FilePath, &'a FileFacts>, entry: &Entry) -> Option<&'a FileFacts> {
-    let of = |path: &FilePath| by_path.get(path).filter(|facts| facts.found == Found::File);
-    of(&entry.path).or_else(|| of(entry.overlay.as_ref()?)).copied()
+    let regular_file = |path: &FilePath| by_path.get(path).filter(|facts| facts.found == PathKind::File);
+    regular_file(&entry.path)
+        .or_else(|| regular_file(entry.overlay.as_ref()?))
+        .copied()
 }
 
 fn first_use(entry: &Entry, threshold: f32) -> u64 {
@@ -353,8 +357,8 @@ fn ranges(needed: &PageSet, size: u64, page: u64) -> Vec<PageRange> {
 /// A second profile needs of a file what it may; it is in its place already.
 fn merge(item: &mut Item, other: &Item) {
     item.needed = item.needed.union(&other.needed);
-    let both: PageSet = item.ranges.iter().chain(&other.ranges).copied().collect();
-    item.ranges = both.ranges().to_vec();
+    let pages: PageSet = item.ranges.iter().chain(&other.ranges).copied().collect();
+    item.ranges = pages.ranges().to_vec();
 }
 
 #[cfg(test)]

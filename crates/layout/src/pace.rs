@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 /// With less memory than this nothing more is moved: what is moved goes through it.
 const LEAST_MEMORY: u64 = 32 << 20;
-/// So often it is looked whether others use the device. A look takes [`LOOK`], in which nothing is moved: what is under way then is of others.
+/// So often it is looked whether others use the device. A look takes [`LOOK`], in which nothing is moved:
+/// what is under way then is of others.
 const EVERY: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(50);
 /// They do if the device is busy for this share of a look.
@@ -42,7 +43,7 @@ impl<E: Into<anyhow::Error>> From<E> for Halt {
 }
 
 /// Whether it was asked to end, or its time is over.
-pub(crate) fn over(stop: &AtomicBool, deadline: Option<Instant>) -> Option<Halt> {
+pub(crate) fn halt(stop: &AtomicBool, deadline: Option<Instant>) -> Option<Halt> {
     if stop.load(Ordering::Relaxed) {
         return Some(Halt::Asked);
     }
@@ -82,7 +83,7 @@ impl<'a> Pace<'a> {
 
     /// Why it ends here, if it does.
     pub fn halt(&self) -> Option<Halt> {
-        let is_over = || over(self.stop, self.deadline);
+        let is_over = || halt(self.stop, self.deadline);
         is_over().or_else(|| self.is_short().then_some(Halt::NoMemory))
     }
 

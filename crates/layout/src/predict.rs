@@ -28,7 +28,8 @@ pub(crate) struct Price {
     pub takes_ns: u64,
 }
 
-/// What moving so many bytes costs, which take so long to be read where they lie; `rate` is the most that is written in a second.
+/// What moving so many bytes costs, which take so long to be read where they lie; `rate` is the most that is
+/// written in a second.
 pub(crate) fn price(bytes: u64, now: &Prediction, device: &Device, rate: Option<u64>) -> Price {
     // On ext4 room is written before files move into it; on XFS the copy is what is exchanged.
     let times = if device.fstype == "xfs" { 1 } else { 2 };

@@ -1,5 +1,6 @@
-//! The room that files are moved to. No kind of file system lets one say where room is to be; so more is taken than is needed, the
-//! best of it is kept, and the rest given back. No knob of the file system is changed (decision 15).
+//! The room that files are moved to. No kind of file system lets one say where room is to be; so more is
+//! taken than is needed, the best of it is kept, and the rest given back. No knob of the file system is
+//! changed (decision 15).
 
 use crate::moving::donor::Donor;
 use crate::moving::volume::Volume;
@@ -34,8 +35,8 @@ impl Piece {
     }
 }
 
-/// Writes so many bytes somewhere on the volume, and gives them back: so much room there is below, for what the file system notes of itself
-/// while files move.
+/// Writes so many bytes somewhere on the volume, and gives them back: so much room there is below, for what
+/// the file system notes of itself while files move.
 pub(crate) fn probe(volume: &Volume, bytes: u64) -> Result<(), Halt> {
     if bytes == 0 {
         return Ok(());
@@ -46,7 +47,7 @@ pub(crate) fn probe(volume: &Volume, bytes: u64) -> Result<(), Halt> {
     donor.discard(volume);
     drop(donor);
     give_back(volume, &places);
-    written.map_err(|error| below(&error).into())
+    written.map_err(|error| no_space_below(&error).into())
 }
 
 /// What was free room of the file system is free again, and is not kept below.
@@ -56,7 +57,7 @@ fn give_back(volume: &Volume, places: &[Extent]) {
     }
 }
 
-fn below(error: &io::Error) -> anyhow::Error {
+fn no_space_below(error: &io::Error) -> anyhow::Error {
     anyhow::anyhow!("its room cannot be written, as where what it lies on is full: {error}")
 }
 
@@ -68,7 +69,8 @@ pub(crate) struct Free {
 }
 
 impl Free {
-    /// Takes room for `need` bytes, whole pages, and more of it, `most` bytes in all, until `is_good` says that the best of it is.
+    /// Takes room for `need` bytes, whole pages, and more of it, `most` bytes in all, until `is_good` says
+    /// that the best of it is.
     pub fn take(
         volume: &Volume,
         need: u64,
@@ -105,8 +107,9 @@ impl Free {
         Ok(free)
     }
 
-    /// The best room in it for `need` bytes, whole pages, as places in the order; empty if there is too little: with blocks smaller than a page
-    /// what was taken may have too few whole pages. `time` says how long reading takes from pieces of it by the cost model.
+    /// The best room in it for `need` bytes, whole pages, as places in the order; empty if there is too
+    /// little: with blocks smaller than a page what was taken may have too few whole pages. `time` says how
+    /// long reading takes from pieces of it by the cost model.
     pub fn best(&self, need: u64, page: u64, time: &dyn Fn(&[Extent]) -> u64) -> Vec<Piece> {
         choose(&self.pieces, need, page, time)
     }
@@ -124,7 +127,8 @@ impl Free {
 /// Room for an order.
 pub(crate) struct Room {
     pub donors: Vec<Donor>,
-    /// One behind the other in the order; by address, or where donors are filled in order by donor and offset.
+    /// One behind the other in the order; by address, or where donors are filled in order by donor and
+    /// offset.
     pub pieces: Vec<Piece>,
 }
 
@@ -139,14 +143,14 @@ impl Room {
         // Beside what may be of no use, there is to be enough.
         let donor = volume.donor(need * 2)?;
         let mut free = pieces(&donor, 0, page);
-        let all = free.clone();
+        let pieces = free.clone();
         free.retain(|piece| !taboo(piece.physical, piece.length));
         free.sort_unstable_by_key(|piece| piece.physical);
         let room = Room {
             donors: vec![donor],
             pieces: fewest(&free, need).ok_or(io::ErrorKind::StorageFull)?,
         };
-        room.done(volume, &all)
+        room.done(volume, &pieces)
     }
 
     /// What was chosen of all that is `free`, to be filled as the volume wants it.
@@ -158,7 +162,8 @@ impl Room {
         Ok(self)
     }
 
-    /// Has it written, as far as it was chosen and the volume lets it be written before; `tell` hears how many bytes more are, and may end it.
+    /// Has it written, as far as it was chosen and the volume lets it be written before; `tell` hears how
+    /// many bytes more are, and may end it.
     pub fn write(&self, volume: &Volume, tell: &mut dyn FnMut(u64) -> Result<(), Halt>) -> Result<(), Halt> {
         // Elsewhere each move writes what it exchanges, and no more.
         if volume.fills_in_order() {
@@ -169,7 +174,7 @@ impl Room {
             while done < piece.length {
                 let part = (piece.length - done).min(WRITTEN_AT_ONCE);
                 let written = self.donors[piece.donor].write(piece.at + done, part);
-                written.map_err(|error| below(&error))?;
+                written.map_err(|error| no_space_below(&error))?;
                 done += part;
                 tell(part)?;
             }
@@ -256,8 +261,8 @@ fn pieces(donor: &Donor, number: usize, page: u64) -> Vec<Piece> {
     donor.room().iter().filter_map(whole).collect()
 }
 
-/// Of what is free, by address, `need` bytes that are read soonest: of pieces of a size or more, for every size, those that are
-/// fewest, and nearest to each other. Empty if there is too little.
+/// Of what is free, by address, `need` bytes that are read soonest: of pieces of a size or more, for every
+/// size, those that are fewest, and nearest to each other. Empty if there is too little.
 fn choose(free: &[Piece], need: u64, page: u64, time: &dyn Fn(&[Extent]) -> u64) -> Vec<Piece> {
     let largest = free.iter().map(|piece| piece.length).max().unwrap_or(0);
     let mut best: Option<((u64, usize), Vec<Piece>)> = None;
@@ -279,7 +284,8 @@ fn choose(free: &[Piece], need: u64, page: u64, time: &dyn Fn(&[Extent]) -> u64)
     best.map(|(_, pieces)| pieces).unwrap_or_default()
 }
 
-/// The fewest neighbours that have `need` bytes, and of as many those that are nearest to each other, as places in the order.
+/// The fewest neighbours that have `need` bytes, and of as many those that are nearest to each other, as
+/// places in the order.
 fn fewest(free: &[Piece], need: u64) -> Option<Vec<Piece>> {
     if need == 0 {
         return None;

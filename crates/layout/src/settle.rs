@@ -1,13 +1,14 @@
-//! What lies in its order already, and stays there: what an earlier time moved, also one that was stopped half-way, need not be
-//! moved again because a few files have changed since.
+//! What lies in its order already, and stays there: what an earlier time moved, also one that was stopped
+//! half-way, need not be moved again because a few files have changed since.
 
 use crate::order::{Item, Order, judge};
 use headstart_model::machine::Machine;
 
-/// Neighbours in the order that are neighbours on the device stay if they have so many bytes: a run of them is read in some 20 ms, in which a
-/// head jumps twice.
+/// Neighbours in the order that are neighbours on the device stay if they have so many bytes: a run of them
+/// is read in some 20 ms, in which a head jumps twice.
 const LEAST: u64 = 2 << 20;
-/// Neighbours have fewer bytes than this between them: where blocks are smaller than pages a file may end within one.
+/// Neighbours have fewer bytes than this between them: where blocks are smaller than pages a file may end
+/// within one.
 const NEAR: u64 = 4096;
 /// They stay if reading takes no longer than this, times as long as if all were moved.
 const MOST_LONGER: f64 = 1.1;
@@ -15,7 +16,7 @@ const MOST_LONGER: f64 = 1.1;
 /// Takes from the items of an order those that may stay. It is judged then.
 pub(crate) fn settle(order: &mut Order, machine: &Machine) {
     judge(order, machine);
-    let all = order.clone();
+    let unsettled = order.clone();
     let settled = settled(&order.items);
     if !settled.contains(&true) {
         return;
@@ -26,8 +27,8 @@ pub(crate) fn settle(order: &mut Order, machine: &Machine) {
         .partition(|_| stays.next() == Some(true));
     (order.settled, order.items) = (stay, items);
     judge(order, machine);
-    if order.after.time_ns as f64 > MOST_LONGER * all.after.time_ns as f64 {
-        *order = all;
+    if order.after.time_ns as f64 > MOST_LONGER * unsettled.after.time_ns as f64 {
+        *order = unsettled;
     }
 }
 
@@ -87,7 +88,7 @@ mod tests {
             let path = format!("/{i}");
             whole(facts(&path, i as u64 + 1, M, &[(0, at * M, M)]))
         });
-        Order::of(0, items.collect())
+        Order::new(0, items.collect())
     }
 
     fn stays(at: &[u64]) -> Vec<usize> {

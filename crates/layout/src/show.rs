@@ -1,8 +1,8 @@
 //! What is told of an order and of what was done, as text.
 
-use crate::kept::{Kept, State};
 use crate::order::Order;
 use crate::predict::{Prediction, on_device, price};
+use crate::results::{LayoutResult, State};
 use headstart_model::human::{ago, bytes, duration, printable};
 use headstart_model::machine::Machine;
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ pub fn order_text(orders: &[Order], machine: &Machine) -> String {
         let _ = writeln!(text, "  reading them now  {}", predicted(&order.before));
         let _ = writeln!(text, "  in that order     {}", predicted(&order.after));
         settled(&mut text, order.settled.len() as u64);
-        left(&mut text, &order.left);
+        write_left(&mut text, &order.left);
         if let Some(room) = order.room {
             let _ = writeln!(
                 text,
@@ -88,7 +88,7 @@ pub fn items_text(orders: &[Order], machine: &Machine) -> String {
 }
 
 /// How far it is, in a line; before the first byte is written, how much that will be and how long it takes.
-pub fn underway(kept: &Kept) -> String {
+pub fn underway(kept: &LayoutResult) -> String {
     if kept.bytes == 0 && kept.room_bytes == 0 && kept.files == 0 {
         return format!(
             "{}: {} to be moved: {} are written, about {}",
@@ -116,7 +116,7 @@ pub fn underway(kept: &Kept) -> String {
 }
 
 /// What was done.
-pub fn kept_text(all: &[Kept], now_unix_ns: u64) -> String {
+pub fn kept_text(all: &[LayoutResult], now_unix_ns: u64) -> String {
     let mut text = String::new();
     for one in all {
         let state = match one.state {
@@ -183,7 +183,7 @@ pub fn kept_text(all: &[Kept], now_unix_ns: u64) -> String {
                 one.evicted
             );
         }
-        left(&mut text, &one.left);
+        write_left(&mut text, &one.left);
     }
     if all.is_empty() {
         text.push_str("no file was ever moved\n");
@@ -192,7 +192,7 @@ pub fn kept_text(all: &[Kept], now_unix_ns: u64) -> String {
 }
 
 /// What failed, in a line.
-pub fn failed_text(kept: &Kept) -> String {
+pub fn failed_text(kept: &LayoutResult) -> String {
     let moved = match kept.files {
         0 => "nothing was moved".to_owned(),
         files => format!("{files} files were moved before"),
@@ -216,7 +216,7 @@ fn settled(text: &mut String, files: u64) {
     }
 }
 
-fn left(text: &mut String, left: &BTreeMap<String, u64>) {
+fn write_left(text: &mut String, left: &BTreeMap<String, u64>) {
     for (why, files) in left {
         let _ = writeln!(text, "  {files} stay where they are: {}", printable(why));
     }

@@ -3,7 +3,7 @@
 use crate::moves::movable;
 use crate::moving::volume::{Volume, may_be_executed, runs};
 use crate::order::{Item, Order, judge};
-use crate::placed::inside;
+use crate::placed_files::inside;
 use crate::settle::settle;
 use headstart_model::PageSet;
 use headstart_model::machine::{Extent, Machine};
@@ -26,7 +26,8 @@ pub(crate) const LEASED: &str = "leased by another program";
 pub(crate) enum Which<'a> {
     /// All but programs that run.
     Others,
-    /// What may be executed, as far as it does not lie in the room of an earlier time, when nothing runs any more.
+    /// What may be executed, as far as it does not lie in the room of an earlier time, when nothing runs any
+    /// more.
     Programs(&'a PageSet),
 }
 
@@ -41,8 +42,9 @@ pub(crate) fn expect(item: &Item) -> Expect {
     }
 }
 
-/// Leaves of an order what can be moved, with where it lies now; counts the rest by reason. What lies in its order already stays,
-/// unless `all` are to be moved. Where it `ends` before all were looked at, the order is not one. The order is judged anew. `Err` says why nothing can be moved on that file system.
+/// Leaves of an order what can be moved, with where it lies now; counts the rest by reason. What lies in its
+/// order already stays, unless `all` are to be moved. Where it `ends` before all were looked at, the order is
+/// not one. The order is judged anew. `Err` says why nothing can be moved on that file system.
 pub(crate) fn survey(
     order: &mut Order,
     machine: &Machine,
@@ -70,11 +72,11 @@ pub(crate) fn survey(
         if ends() {
             break;
         }
-        match look(&item, mounts, &volume) {
+        match survey_file(&item, mounts, &volume) {
             Err(why) => order.leave(why),
             Ok(looked) if !is_for(&looked, which) => {}
-            Ok(Looked { runs: true, .. }) if matches!(which, Which::Others) => order.leave(WAITS),
-            Ok(Looked { extents, .. }) => {
+            Ok(Surveyed { runs: true, .. }) if matches!(which, Which::Others) => order.leave(WAITS),
+            Ok(Surveyed { extents, .. }) => {
                 item.ranges = movable(&item.ranges, item.facts.size, &extents, page);
                 item.facts.extents = extents;
                 match item.ranges.is_empty() {
@@ -92,13 +94,13 @@ pub(crate) fn survey(
 }
 
 /// What was seen of a file.
-struct Looked {
+struct Surveyed {
     extents: Vec<Extent>,
     executed: bool,
     runs: bool,
 }
 
-fn is_for(looked: &Looked, which: Which<'_>) -> bool {
+fn is_for(looked: &Surveyed, which: Which<'_>) -> bool {
     match which {
         Which::Others => true,
         Which::Programs(areas) => looked.executed && inside(areas, &looked.extents).is_empty(),
@@ -111,14 +113,14 @@ pub(crate) fn open(item: &Item, mounts: &MountTable) -> Result<Opened, String> {
 }
 
 /// Looks at a file; or says why it stays.
-fn look(item: &Item, mounts: &MountTable, volume: &Volume) -> Result<Looked, String> {
+fn survey_file(item: &Item, mounts: &MountTable, volume: &Volume) -> Result<Surveyed, String> {
     let opened = open(item, mounts)?;
     let executed = may_be_executed(item.facts.path.as_path(), opened.stat.mode);
     let file = File::from(opened.fd);
     let look = || -> io::Result<_> {
-        Ok(match volume.stays(item.facts.path.as_path(), &file)? {
+        Ok(match volume.why_immovable(item.facts.path.as_path(), &file)? {
             Some(why) => Err(why.to_owned()),
-            None => Ok(Looked {
+            None => Ok(Surveyed {
                 extents: headstart_system::extents::extents(&file)?,
                 executed,
                 runs: executed && runs(&file)?,

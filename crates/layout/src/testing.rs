@@ -2,14 +2,14 @@
 
 use crate::order::Item;
 use headstart_model::PageRange;
-use headstart_model::machine::{Cost, DeviceClass, Extent, FileFacts, Found, Machine};
+use headstart_model::machine::{Cost, DeviceClass, Extent, FileFacts, Machine, PathKind};
 
 pub(crate) const PAGE: u64 = 4096;
 
 pub(crate) fn facts(path: &str, inode: u64, size: u64, extents: &[(u64, u64, u64)]) -> FileFacts {
     FileFacts {
         path: path.into(),
-        found: Found::File,
+        found: PathKind::File,
         device: Some(0),
         inode,
         generation: 0,

@@ -1,9 +1,10 @@
-//! What waits for a shutdown: programs that run. So they are moved when services have stopped and before file systems are unmounted, by a
-//! unit that is started when something waits, and again after a boot that no shutdown has ended, and does its work when it is stopped.
+//! What waits for a shutdown: programs that run. So they are moved when services have stopped and before file
+//! systems are unmounted, by a unit that is started when something waits, and again after a boot that no
+//! shutdown has ended, and does its work when it is stopped.
 
-use crate::kept::{Kept, State};
+use crate::results::{LayoutResult, State};
 use anyhow::{Context, Result};
-use headstart_start::shutdown_unit::{self, ended, is_its, path, start};
+use headstart_start::shutdown_unit::{self, is_its, path, start, wait_for_status};
 use headstart_store::{Store, read_bounded, write_whole};
 use serde::{Deserialize, Serialize};
 use std::io::Read;
@@ -78,7 +79,7 @@ pub(crate) fn remember(store: &Store, new: Waiting, tell: &mut dyn FnMut(String)
 }
 
 /// Nothing waits any more, unless something was left.
-pub(crate) fn done(store: &Store, moved: &[Kept]) -> Result<()> {
+pub(crate) fn done(store: &Store, moved: &[LayoutResult]) -> Result<()> {
     if !moved.iter().all(is_done) {
         return Ok(());
     }
@@ -91,7 +92,7 @@ pub(crate) fn done(store: &Store, moved: &[Kept]) -> Result<()> {
 }
 
 /// Whether no program waits on this file system any more.
-fn is_done(kept: &Kept) -> bool {
+fn is_done(kept: &LayoutResult) -> bool {
     match kept.state {
         // What runs then, as process 1 does, runs at every shutdown.
         State::Complete => true,
@@ -101,7 +102,8 @@ fn is_done(kept: &Kept) -> bool {
     }
 }
 
-/// What systemd says of the machine: that it is `starting`, `running`, `stopping`; nothing where there is no systemd.
+/// What systemd says of the machine: that it is `starting`, `running`, `stopping`; nothing where there is no
+/// systemd.
 pub(crate) fn system() -> String {
     let asked = Command::new("systemctl")
         .arg("is-system-running")
@@ -114,7 +116,7 @@ pub(crate) fn system() -> String {
     };
     let mut said = String::new();
     // A word, which the pipe holds: it is read when its writer has ended.
-    if let (Some(_), Some(out)) = (ended(&mut child), child.stdout.take()) {
+    if let (Some(_), Some(out)) = (wait_for_status(&mut child), child.stdout.take()) {
         let _ = out.take(1024).read_to_string(&mut said);
     }
     said.trim().into()
@@ -125,7 +127,7 @@ mod tests {
     use super::*;
     use crate::survey::RUNS_ON;
 
-    fn of(keys: &[&str], force: bool) -> Waiting {
+    fn waiting_for(keys: &[&str], force: bool) -> Waiting {
         Waiting {
             keys: keys.iter().map(|key| key.to_string()).collect(),
             force,
@@ -141,15 +143,15 @@ mod tests {
             let waiting = waiting(&store).unwrap().unwrap();
             (waiting.keys.join(" "), waiting.force)
         };
-        assert_eq!(remember(of(&["b"], true)), ("b".into(), true));
-        assert_eq!(remember(of(&["a", "b"], false)), ("a b".into(), true));
+        assert_eq!(remember(waiting_for(&["b"], true)), ("b".into(), true));
+        assert_eq!(remember(waiting_for(&["a", "b"], false)), ("a b".into(), true));
         let many: Vec<String> = (0..MOST_KEYS).map(|number| number.to_string()).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
-        assert_eq!(remember(of(&many, false)), (String::new(), true), "all");
-        assert_eq!(remember(of(&["a"], false)), (String::new(), true), "all");
+        assert_eq!(remember(waiting_for(&many, false)), (String::new(), true), "all");
+        assert_eq!(remember(waiting_for(&["a"], false)), (String::new(), true), "all");
         std::fs::write(path(&store), "{").unwrap();
         assert_eq!(
-            remember(of(&["a"], false)),
+            remember(waiting_for(&["a"], false)),
             ("a".into(), false),
             "what was damaged"
         );
@@ -159,7 +161,7 @@ mod tests {
     fn they_wait_until_all_of_them_were_moved() {
         let state = tempfile::tempdir().unwrap();
         let store = Store::new(state.path());
-        let kept = |state, from: Option<[u64; 2]>, left: &str| -> Kept {
+        let kept = |state, from: Option<[u64; 2]>, left: &str| -> LayoutResult {
             serde_json::from_value(serde_json::json!({
                 "keys": ["k"], "mount_point": "/", "state": state, "why": null, "began_unix_ns": 1,
                 "ended_unix_ns": 2, "files": 0, "bytes": 0, "planned_bytes": 0, "from": from, "to": null,
@@ -167,8 +169,8 @@ mod tests {
             }))
             .unwrap()
         };
-        let waits = |moved: &[Kept]| {
-            remember(&store, of(&["k"], false), &mut |line| panic!("{line}")).unwrap();
+        let waits = |moved: &[LayoutResult]| {
+            remember(&store, waiting_for(&["k"], false), &mut |line| panic!("{line}")).unwrap();
             done(&store, moved).unwrap();
             path(&store).exists()
         };

@@ -1,15 +1,15 @@
-//! Moving files into room that was taken, a batch at a time, one extent a call. After each batch what was moved is written, read back from the device
-//! and compared with what it was, and its extents are asked for, while the device reads the next batch. Whatever fails, each file is whole, in
-//! its old or its new place.
+//! Moving files into room that was taken, a batch at a time, one extent a call. After each batch what was
+//! moved is written, read back from the device and compared with what it was, and its extents are asked for,
+//! while the device reads the next batch. Whatever fails, each file is whole, in its old or its new place.
 
 use crate::compare::{CHANGED, Moved, ask_for_range, read, read_back, sums};
-use crate::kept::{Kept, Turn};
 use crate::moves::{Move, moves};
 use crate::moving::donor::Donor;
 use crate::moving::movable::Movable;
 use crate::moving::volume::{RUNS, Volume};
 use crate::order::{Item, NO_DATA, Order};
 use crate::pace::{Halt, Pace};
+use crate::results::{LayoutResult, Turn};
 use crate::room::Room;
 use crate::survey::{LEASED, RUNS_ON, WAITS, expect, open};
 use anyhow::Result;
@@ -24,14 +24,16 @@ use std::time::Duration;
 /// So many files, or so many bytes, are moved before they are written and compared.
 const BATCH_FILES: usize = 256;
 const BATCH_BYTES: u64 = 32 << 20;
-/// So many bytes are read ahead of the moves, at most, and no more than an eighth of the memory that is left: the more, the less the head
-/// has to go back and forth.
+/// So many bytes are read ahead of the moves, at most, and no more than an eighth of the memory that is left:
+/// the more, the less the head has to go back and forth.
 const MOST_AHEAD: u64 = 128 << 20;
 /// What the room is called that has the old contents of files which are not what they were.
 const RESCUE: &str = "headstart-layout-rescue";
-/// So many such files there may be: others can make room scarce by what they do to the device, and not fill it.
+/// So many such files there may be: others can make room scarce by what they do to the device, and not fill
+/// it.
 const MOST_RESCUES: u32 = 100;
-/// What a file is called that has the old contents of one that others than root may have changed, and how many of them there may be.
+/// What a file is called that has the old contents of one that others than root may have changed, and how
+/// many of them there may be.
 const ASIDE: &str = "headstart-layout-changed";
 const MOST_ASIDE: u32 = 10;
 /// So many reasons are told why contents cannot be kept.
@@ -43,13 +45,13 @@ const ATTEMPTS: u32 = 5;
 pub(crate) struct Work<'a, 'b> {
     pub turn: &'a Turn,
     /// The last is of this file system.
-    pub all: &'a mut [Kept],
+    pub all: &'a mut [LayoutResult],
     pub order: &'a Order,
     pub mounts: &'a MountTable,
     pub volume: &'a Volume,
     pub room: &'a Room,
     pub pace: &'a mut Pace<'b>,
-    pub tell: &'a mut dyn FnMut(&Kept),
+    pub tell: &'a mut dyn FnMut(&LayoutResult),
     /// What is moved is moved out of the way: it counts as that.
     pub evicts: bool,
     /// So many of the order's files were asked for.
@@ -64,7 +66,8 @@ impl Work<'_, '_> {
         while first < items.len() {
             let after = first + batch(&items[first..]);
             self.ask_for(after);
-            // Where others are looked for, nothing more is asked for: what is on its way then counts as theirs, and is waited for.
+            // Where others are looked for, nothing more is asked for: what is on its way then counts as
+            // theirs, and is waited for.
             let looks = self.pace.is_to_look();
             let next = if looks {
                 after
@@ -87,8 +90,9 @@ impl Work<'_, '_> {
         Ok(())
     }
 
-    /// Has the order's files read, those before `next` and some more, as far as they were not asked for: in the order of the device, all
-    /// that is to be moved of them. What is not asked for is read when it is needed.
+    /// Has the order's files read, those before `next` and some more, as far as they were not asked for: in
+    /// the order of the device, all that is to be moved of them. What is not asked for is read when it is
+    /// needed.
     fn ask_for(&mut self, next: usize) {
         if self.asked >= next {
             return;
@@ -122,8 +126,8 @@ impl Work<'_, '_> {
         }
     }
 
-    /// Moves some files to the order's offset `from` and after it, has those before `next` read, and compares what was moved; how many bytes
-    /// that were.
+    /// Moves some files to the order's offset `from` and after it, has those before `next` read, and compares
+    /// what was moved; how many bytes that were.
     fn move_batch(&mut self, items: &[Item], mut from: u64, next: usize) -> Result<u64, Halt> {
         let mut files = Vec::new();
         for item in items {
@@ -188,8 +192,8 @@ impl Work<'_, '_> {
             }
             let moved = match attempt(&file, self.volume, &self.room.donors[one.donor], one) {
                 Ok(()) => one.length,
-                // Somebody writes it, maps it, or the kernel knows a reason of its own. It may have moved a part before that; where that cannot
-                // be told it counts as moved.
+                // Somebody writes it, maps it, or the kernel knows a reason of its own. It may have moved a
+                // part before that; where that cannot be told it counts as moved.
                 Err(error) => {
                     stays = Some(match error.kind() {
                         io::ErrorKind::WouldBlock => not_now(&error),
@@ -225,13 +229,14 @@ impl Work<'_, '_> {
 
     /// Has what was moved compared with what it was, and counts it; the bytes that were moved.
     fn compare(&mut self, moved: Vec<Moved>) -> Result<u64> {
-        // The donors still have the old places. Whatever keeps it from being known that the new ones have the same, they stay as files.
+        // The donors still have the old places. Whatever keeps it from being known that the new ones have the
+        // same, they stay as files.
         let compared = read_back(self.volume, &moved).map_err(|error| self.rescue(error, &moved))?;
-        let mut all = 0;
+        let mut moved_bytes = 0;
         for (one, compared) in moved.into_iter().zip(compared) {
             match compared {
                 Ok(bytes) => {
-                    all += bytes;
+                    moved_bytes += bytes;
                     let evicts = self.evicts;
                     self.note(|kept| match evicts {
                         true => kept.evicted += u64::from(one.stays.is_none()),
@@ -257,7 +262,7 @@ impl Work<'_, '_> {
         if let Some(kept) = self.all.last() {
             (self.tell)(kept);
         }
-        Ok(all)
+        Ok(moved_bytes)
     }
 
     /// Keeps what was moved of a file, as it was, in another; its name.
@@ -312,7 +317,7 @@ impl Work<'_, '_> {
         error.context(failed.join("; "))
     }
 
-    fn note(&mut self, change: impl FnOnce(&mut Kept)) {
+    fn note(&mut self, change: impl FnOnce(&mut LayoutResult)) {
         if let Some(kept) = self.all.last_mut() {
             change(kept);
         }
@@ -380,8 +385,8 @@ fn batch(items: &[Item]) -> usize {
     fit.count().max(1).min(items.len())
 }
 
-/// One move. The kernel does not move pages whose buffers are in use (EBUSY), as some are that were just read or written, and may
-/// have moved those before them: the rest is written, leaves memory, and is tried again.
+/// One move. The kernel does not move pages whose buffers are in use (EBUSY), as some are that were just read
+/// or written, and may have moved those before them: the rest is written, leaves memory, and is tried again.
 fn attempt(file: &Movable, volume: &Volume, donor: &Donor, one: &Move) -> io::Result<()> {
     let mut rest = *one;
     let mut busy = 0;

@@ -1,5 +1,5 @@
-//! A move that sleeps in the kernel delays nobody for long who executes the file. Needs root and loop devices. Should it fail, its process is
-//! ended by its own timer, so it is alone in it.
+//! A move that sleeps in the kernel delays nobody for long who executes the file. Needs root and loop
+//! devices. Should it fail, its process is ended by its own timer, so it is alone in it.
 
 #![allow(clippy::unwrap_used)]
 
@@ -45,7 +45,7 @@ fn who_executes_what_moves_on_a_frozen_file_system_goes_on_and_the_move_is_done_
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    let frozen = Frozen::begin(&at).unwrap();
+    let frozen = Frozen::freeze(&at).unwrap();
     let began = Instant::now();
     let one = before[0];
     let state = format!(

@@ -1,5 +1,7 @@
-//! Prints how often the verdict that replays are slower is wrong, as a table for docs/decisions/0008-the-verdict.md:
-//! `cargo run --release -p headstart-learn --example error_rates [HISTORIES]`. Always the same, for the chance has a seed.
+//! Prints how often the verdict that replays are slower is wrong, as a table for
+//! docs/decisions/0008-the-verdict.md:
+//! `cargo run --release -p headstart-learn --example error_rates [HISTORIES]`. Always the same, for the
+//! chance has a seed.
 
 #[path = "../tests/engine/mod.rs"]
 mod engine;

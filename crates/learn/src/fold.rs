@@ -1,8 +1,8 @@
 //! One more run into a profile: every path and page votes.
 //!
-//! With `m` the mass of the votes so far and `d` the decay of a run, a weight `w` becomes `(w m d + v) / (m d + 1)`,
-//! where `v` is 1 if the run needed it and 0 if not: the share of the decayed votes. Where a run cannot tell, the weight
-//! stays.
+//! With `m` the mass of the votes so far and `d` the decay of a run, a weight `w` becomes
+//! `(w m d + v) / (m d + 1)`, where `v` is 1 if the run needed it and 0 if not: the share of the decayed
+//! votes. Where a run cannot tell, the weight stays.
 
 use crate::exact;
 use crate::run::{PathUse, Run};
@@ -13,12 +13,12 @@ use headstart_model::profile::{
 use headstart_model::{FilePath, PageRange, PageSet, Profile};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Below this a decayed weight is forgotten: with a half-life of three runs, what one run in five needed stays, what
-/// was needed once is gone after six.
+/// Below this a decayed weight is forgotten: with a half-life of three runs, what one run in five needed
+/// stays, what was needed once is gone after six.
 const FORGET: f32 = 0.06;
 
-/// What pages of a replaced file weigh after one run: they are all that is known of the new file, so they are read
-/// next time, and two runs without them take them out again.
+/// What pages of a replaced file weigh after one run: they are all that is known of the new file, so they are
+/// read next time, and two runs without them take them out again.
 const REPLACED_SEEN: f32 = 0.75;
 
 /// Pages of a replaced file that the first run with the new one did not use keep this share of their weight.
@@ -27,11 +27,12 @@ const REPLACED_UNSEEN: f32 = 0.5;
 /// From this weight on, a page of a file that has since been replaced is certain enough to be kept at all.
 const CERTAIN: f32 = 0.9;
 
-/// A start that took at most this much longer than the fastest of late waited about as little: its times are taken.
+/// A start that took at most this much longer than the fastest of late waited about as little: its times are
+/// taken.
 const AS_FAST: f64 = 1.1;
 
-/// What the fastest start took grows by this with every slower one: a program that has become slower gets a timeline
-/// of its own after some starts.
+/// What the fastest start took grows by this with every slower one: a program that has become slower gets a
+/// timeline of its own after some starts.
 const SLOWER: f64 = 1.05;
 
 /// First uses closer than this (10 ms) are one range: finer times would cut ranges into pages.
@@ -55,8 +56,8 @@ impl Votes {
         ((f64::from(before) * self.old + f64::from(u8::from(seen))) / self.total) as f32
     }
 
-    /// The time of a first use: this run's if it has the timeline, else the one known before; either is put where it
-    /// would be on the new timeline.
+    /// The time of a first use: this run's if it has the timeline, else the one known before; either is put
+    /// where it would be on the new timeline.
     fn time(&self, before: Option<u64>, now: Option<u64>) -> u64 {
         let scaled = |time: u64, by: f64| {
             if by == 1.0 {
@@ -116,7 +117,7 @@ pub(crate) fn fold(profile: &mut Profile, run: Run, policy: Policy) {
     let mut entries = Vec::with_capacity(profile.entries.len() + seen.len());
     for entry in std::mem::take(&mut profile.entries) {
         let used = seen.remove(&entry.path);
-        entries.push(merge(entry, used, &votes, &stage, (page_size, tells)));
+        entries.push(merge(entry, used, &votes, &stage, page_size, tells));
     }
     for (path, used) in seen {
         let blank = Entry {
@@ -131,7 +132,7 @@ pub(crate) fn fold(profile: &mut Profile, run: Run, policy: Policy) {
             tail: None,
             touches: None,
         };
-        entries.push(merge(blank, Some(used), &votes, &stage, (page_size, tells)));
+        entries.push(merge(blank, Some(used), &votes, &stage, page_size, tells));
     }
     for entry in &mut entries {
         entry.ranges.retain(|r| r.weight > forget);
@@ -182,15 +183,15 @@ fn fold_named(profile: &mut Profile, run: &Run, votes: &Votes) {
         .collect();
 }
 
-/// Whether the run saw at least half of the paths that most runs need: one that fails at once, or only prints its
-/// help, is over so soon that its times would stand for the start's.
+/// Whether the run saw at least half of the paths that most runs need: one that fails at once, or only prints
+/// its help, is over so soon that its times would stand for the start's.
 fn is_usual(profile: &Profile, run: &Run) -> bool {
     let sure = || profile.entries.iter().filter(|e| e.weight >= MAJORITY);
     2 * sure().filter(|e| run.paths.contains_key(&e.path)).count() >= sure().count()
 }
 
-/// Whether the run saw more than twice as many paths as most runs need: what is known is of runs that were over soon, and the first of those was taken
-/// for a start.
+/// Whether the run saw more than twice as many paths as most runs need: what is known is of runs that were
+/// over soon, and the first of those was taken for a start.
 fn is_more(profile: &Profile, run: &Run) -> bool {
     let sure = profile.entries.iter().filter(|e| e.weight >= MAJORITY);
     2 * sure.count() < run.paths.len()
@@ -208,8 +209,8 @@ pub(crate) fn rescale(profile: &mut Profile, runs: f64) {
     }
 }
 
-/// A stage of a run that the profile does not know comes behind the one that it followed in the run: plans go by the
-/// order of stages. The last stands for those that are too many for a plan.
+/// A stage of a run that the profile does not know comes behind the one that it followed in the run: plans go
+/// by the order of stages. The last stands for those that are too many for a plan.
 fn merge_stages(profile: &mut Profile, run: &Run) {
     let mut behind = 0;
     for (name, _) in &run.stages {
@@ -259,7 +260,8 @@ fn merge(
     used: Option<&PathUse>,
     votes: &Votes,
     stage: &dyn Fn(u64) -> u16,
-    (page_size, tells): (u64, bool),
+    page_size: u64,
+    tells: bool,
 ) -> Entry {
     let known = entry.weight > 0.0;
     let time = votes.time(known.then_some(entry.first_use_ns), used.map(|u| u.first_use_ns));
@@ -332,9 +334,10 @@ fn merge(
     entry
 }
 
-/// Which of these pages are among the last [`TAIL_PAGES`] of a file of `end` pages, counted from its end, ascending.
+/// Which of these pages are among the last [`TAIL_PAGES`] of a file of `end` pages, counted from its end,
+/// ascending.
 fn pages_from_end(pages: impl Iterator<Item = (PageRange, u64)>, end: u64) -> Vec<(PageRange, u64)> {
-    let mut found: Vec<(PageRange, u64)> = pages
+    let mut reversed: Vec<(PageRange, u64)> = pages
         .map(|(range, time)| (from_end(range, end), time))
         .map(|(range, time)| {
             let end = range.end.min(TAIL_PAGES);
@@ -342,26 +345,26 @@ fn pages_from_end(pages: impl Iterator<Item = (PageRange, u64)>, end: u64) -> Ve
         })
         .filter(|(range, _)| range.start < range.end)
         .collect();
-    found.sort_unstable();
-    found
+    reversed.sort_unstable();
+    reversed
 }
 
 /// The ranges among the last [`TAIL_PAGES`] of a file of `end` pages, counted from its end.
 fn mirrored(ranges: &[WeightedRange], end: u64) -> Vec<WeightedRange> {
-    let mut found: Vec<WeightedRange> = Vec::new();
+    let mut reversed: Vec<WeightedRange> = Vec::new();
     for range in ranges.iter().rev() {
         let pages = pages_from_end([(range.range(), 0)].into_iter(), end);
-        found.extend(pages.into_iter().map(|(pages, _)| WeightedRange {
+        reversed.extend(pages.into_iter().map(|(pages, _)| WeightedRange {
             start: pages.start,
             pages: pages.pages() as u32,
             ..*range
         }));
     }
-    found
+    reversed
 }
 
-/// Old ranges and this run's pages, both ascending and disjoint, as ranges with new weights. A page that this run
-/// perhaps needed keeps its weight.
+/// Old ranges and this run's pages, both ascending and disjoint, as ranges with new weights. A page that this
+/// run perhaps needed keeps its weight.
 fn sweep(
     old: &[WeightedRange],
     new: &[(PageRange, u64)],

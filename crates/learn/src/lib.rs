@@ -1,9 +1,9 @@
-//! Traces and outcomes become knowledge: [`learn`] merges runs into a profile, [`review`] says what a replay was worth,
-//! [`verdict`] whether replays pay. Pure: no system call, no clock.
+//! Traces and outcomes become knowledge: [`learn`] merges runs into a profile, [`review`] says what a replay
+//! was worth, [`verdict`] whether replays pay. Pure: no system call, no clock.
 
 mod exact;
 mod fold;
-mod named;
+mod named_files;
 mod pace;
 mod review;
 mod run;
@@ -20,7 +20,7 @@ pub use unplanned::much_is_unplanned;
 pub use used::used;
 
 use headstart_model::profile::Policy;
-use headstart_model::{FilePath, Key, Named, Profile, Trace};
+use headstart_model::{FilePath, Key, NamedFiles, Profile, Trace};
 
 /// How to learn.
 #[derive(Clone, Debug)]
@@ -34,10 +34,11 @@ pub struct LearnOptions {
     /// Nothing at or below these paths is learned.
     pub exclude: Vec<FilePath>,
     /// What the arguments of the starts name.
-    pub named: Named,
+    pub named: NamedFiles,
 }
 
-/// Where nothing worth reading ahead lives: file systems made by the kernel, and what is made anew at every boot.
+/// Where nothing worth reading ahead lives: file systems made by the kernel, and what is made anew at every
+/// boot.
 pub const DEFAULT_EXCLUDE: [&str; 4] = ["/proc", "/sys", "/dev", "/run"];
 
 /// Why nothing was learned.
@@ -61,11 +62,11 @@ pub enum Refused {
     Nothing,
 }
 
-/// Merges traces, oldest first, into the profile learned before, or into a new one. On refusal the old profile stays
-/// what it was: nothing is learned from any of the traces.
+/// Merges traces, oldest first, into the profile learned before, or into a new one. On refusal the old
+/// profile stays what it was: nothing is learned from any of the traces.
 ///
-/// `Decay`, `Union` and `Intersection` continue from `previous`; `K/N` is a vote among the last `N` traces given and
-/// starts anew.
+/// `Decay`, `Union` and `Intersection` continue from `previous`; `K/N` is a vote among the last `N` traces
+/// given and starts anew.
 pub fn learn(
     previous: Option<Profile>,
     traces: &[Trace],
@@ -89,8 +90,8 @@ pub fn learn(
         }
     }
     for trace in used {
-        let mut run = run::Run::of(trace, &options.exclude);
-        run.named = named::named(&run.paths, trace, options);
+        let mut run = run::Run::from_trace(trace, &options.exclude);
+        run.named = named_files::named(&run.paths, trace, options);
         fold::fold(&mut profile, run, options.policy);
     }
     if let Policy::KOfN { n, .. } = options.policy {

@@ -5,7 +5,8 @@ use headstart_model::Outcome;
 /// So many of the last replays count: one that another reader disturbed is outvoted.
 const LAST: usize = 3;
 
-/// The median of what the last replays took, as a multiple of what the cost model says; 1 where none has told.
+/// The median of what the last replays took, as a multiple of what the cost model says; 1 where none has
+/// told.
 pub fn pace_of_late(outcomes: &[Outcome]) -> f64 {
     let told = outcomes.iter().rev().filter_map(|outcome| outcome.pace);
     let mut last: Vec<f64> = told
@@ -25,17 +26,17 @@ mod tests {
 
     #[test]
     fn one_disturbed_replay_of_three_is_outvoted() {
-        let of = |paces: &[Option<f32>]| -> f64 {
+        let median_pace = |paces: &[Option<f32>]| -> f64 {
             let outcome = |pace: &Option<f32>| Outcome {
                 pace: *pace,
                 ..Outcome::new(testing::key("k"), Mode::Replay)
             };
             pace_of_late(&paces.iter().map(outcome).collect::<Vec<_>>())
         };
-        assert_eq!(of(&[]), 1.0);
-        assert_eq!(of(&[None, Some(1.5), None]), 1.5);
-        assert_eq!(of(&[Some(1.5), Some(9.0), None, Some(1.25)]), 1.5);
-        assert_eq!(of(&[Some(1.0), Some(1.0), Some(2.0), Some(2.0)]), 2.0);
-        assert_eq!(of(&[Some(f32::NAN)]), 1.0);
+        assert_eq!(median_pace(&[]), 1.0);
+        assert_eq!(median_pace(&[None, Some(1.5), None]), 1.5);
+        assert_eq!(median_pace(&[Some(1.5), Some(9.0), None, Some(1.25)]), 1.5);
+        assert_eq!(median_pace(&[Some(1.0), Some(1.0), Some(2.0), Some(2.0)]), 2.0);
+        assert_eq!(median_pace(&[Some(f32::NAN)]), 1.0);
     }
 }

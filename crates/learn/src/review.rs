@@ -1,8 +1,9 @@
 //! What a replay was worth: joins what was issued with what the start used and when.
 //!
-//! A use is a page read, touched or mapped; of what learning learns around a touched page the rest counts as not used.
-//! Only of files that are learned can a page be missed: else a plan would be blamed for what it could never ask for. Each request is judged by itself, by the pages that were in memory before it: of two requests for a
-//! page, the second finds it there because of the first.
+//! A use is a page read, touched or mapped; of what learning learns around a touched page the rest counts as
+//! not used. Only of files that are learned can a page be missed: else a plan would be blamed for what it
+//! could never ask for. Each request is judged by itself, by the pages that were in memory before it: of two
+//! requests for a page, the second finds it there because of the first.
 
 use crate::DEFAULT_EXCLUDE;
 use crate::run::{has_pages, pages_of};
@@ -31,7 +32,7 @@ pub struct Reviewed<'a> {
 }
 
 /// A request for pages of a file, as it was issued.
-struct Asked {
+struct IssuedRequest {
     pages: PageRange,
     /// Index of the stage.
     stage: usize,
@@ -45,7 +46,7 @@ struct Asked {
 /// A file's pages in one run: what was asked for and what was used.
 #[derive(Default)]
 struct FileJoin {
-    asked: Vec<Asked>,
+    asked: Vec<IssuedRequest>,
     /// Each used page once, ascending, with the time of its first use by the replay's clock.
     first_uses: Vec<(PageRange, u64)>,
     used: GrowingSet,
@@ -126,19 +127,24 @@ fn issued(
                 stage.issued_pages += asked.pages();
                 stage.resident_pages += clipped(&resident, asked).pages();
                 stage.arrived_pages += issued.arrived_pages;
-                files.entry(FilePath::from(path)).or_default().asked.push(Asked {
-                    pages: asked,
-                    stage: index,
-                    issued_ns: issued.issued_ns,
-                    from_end: request.from_end,
-                    resident,
-                });
+                files
+                    .entry(FilePath::from(path))
+                    .or_default()
+                    .asked
+                    .push(IssuedRequest {
+                        pages: asked,
+                        stage: index,
+                        issued_ns: issued.issued_ns,
+                        from_end: request.from_end,
+                        resident,
+                    });
             }
         }
     }
 }
 
-/// Joins what the start used to the files asked for: by path, or by the path through an overlay where it was that.
+/// Joins what the start used to the files asked for: by path, or by the path through an overlay where it was
+/// that.
 fn used(trace: &Trace, trace_began_ns: i64, files: &mut HashMap<FilePath, FileJoin>) {
     let exclude = DEFAULT_EXCLUDE.map(FilePath::from);
     let page_size = u64::from(trace.meta.page_size);
@@ -178,8 +184,8 @@ fn used(trace: &Trace, trace_began_ns: i64, files: &mut HashMap<FilePath, FileJo
     }
 }
 
-/// The pages that the profile's plans ask for, by path; what a request covers beyond them is a hole bridged on
-/// purpose. `None` without a profile: then no page is known to be a hole.
+/// The pages that the profile's plans ask for, by path; what a request covers beyond them is a hole bridged
+/// on purpose. `None` without a profile: then no page is known to be a hole.
 fn wanted(profile: Option<&Profile>) -> Option<HashMap<&FilePath, PageSet>> {
     let profile = profile?;
     let threshold = profile.policy.threshold();
@@ -224,14 +230,14 @@ fn count(
                     stage.late_pages += pages.pages();
                 }
             }
-            let all: PageSet = [asked.pages].into_iter().collect();
+            let pages: PageSet = [asked.pages].into_iter().collect();
             let holes = match wanted {
-                Some(wanted) if !asked.from_end => all.difference(&clipped(wanted, asked.pages)),
+                Some(wanted) if !asked.from_end => pages.difference(&clipped(wanted, asked.pages)),
                 // Of the few pages at the end none is taken for a hole.
                 _ => PageSet::new(),
             };
             stage.bridged_pages += holes.pages();
-            let unused = all.difference(&clipped(&used, asked.pages));
+            let unused = pages.difference(&clipped(&used, asked.pages));
             stage.wasted_pages += unused.difference(&holes).difference(&asked.resident).pages();
         }
     }

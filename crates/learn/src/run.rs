@@ -53,8 +53,8 @@ impl PathUse {
 /// Bytes that the kernel maps around a fault at once, if they are in memory (its `fault_around_bytes`).
 const FAULT_AROUND: u64 = 64 << 10;
 
-/// The first kernel that maps all of a large folio at the fault of one page (finish_fault in its mm/memory.c). What was mapped so the BPF
-/// programs tell, and none of the kernel's events.
+/// The first kernel that maps all of a large folio at the fault of one page (finish_fault in its
+/// mm/memory.c). What was mapped so the BPF programs tell, and none of the kernel's events.
 const MAPS_FOLIOS: (u32, u32) = (6, 18);
 
 /// Whether a trace tells of each fault which page it was for, and of each page that was mapped without one.
@@ -69,18 +69,18 @@ pub(crate) fn tells(trace: &Trace) -> bool {
     }
 }
 
-fn below(path: &FilePath, prefix: &FilePath) -> bool {
+fn is_below(path: &FilePath, prefix: &FilePath) -> bool {
     path.as_bytes()
         .strip_prefix(prefix.as_bytes())
         .is_some_and(|rest| rest.is_empty() || rest[0] == b'/' || prefix.as_bytes().ends_with(b"/"))
 }
 
 pub(crate) fn is_excluded(path: &FilePath, exclude: &[FilePath]) -> bool {
-    exclude.iter().any(|prefix| below(path, prefix))
+    exclude.iter().any(|prefix| is_below(path, prefix))
 }
 
-/// Whether pages of the file are learned, and so may be asked for by a plan: a regular file on a local file system,
-/// still at its path, and not excluded.
+/// Whether pages of the file are learned, and so may be asked for by a plan: a regular file on a local file
+/// system, still at its path, and not excluded.
 pub(crate) fn has_pages(trace: &Trace, file: &File, exclude: &[FilePath]) -> bool {
     let local = file
         .filesystem
@@ -107,7 +107,7 @@ pub(crate) fn pages_of(used: &Use, file: &File, page_size: u64) -> PageRange {
 }
 
 /// What a use says of pages of its file; may be of none.
-enum Said {
+enum PageEvidence {
     /// They are needed.
     Needed(PageRange),
     /// They may have been touched, or not.
@@ -116,11 +116,12 @@ enum Said {
 
 /// The pages that uses stand for.
 ///
-/// Who touches a page touches its neighbours, and each may cost a read. The kernel maps with it those that are in memory:
-/// after the first touch the window hides all others. It is aligned by address, so the next start may have other windows,
-/// and a cold one has other first touches than one that was replayed. So a touched page stands for a window that depends
-/// on neither, the one that the kernel would map if the file lay aligned in memory, as it does from 2 MiB on. Of the rest
-/// of what was mapped nothing is known; learning leaves it as it was.
+/// Who touches a page touches its neighbours, and each may cost a read. The kernel maps with it those that
+/// are in memory: after the first touch the window hides all others. It is aligned by address, so the next
+/// start may have other windows, and a cold one has other first touches than one that was replayed. So a
+/// touched page stands for a window that depends on neither, the one that the kernel would map if the file
+/// lay aligned in memory, as it does from 2 MiB on. Of the rest of what was mapped nothing is known; learning
+/// leaves it as it was.
 struct Windows {
     /// Mappings by file, ordered by their beginnings.
     mappings: Vec<Vec<PageRange>>,
@@ -130,7 +131,7 @@ struct Windows {
 }
 
 impl Windows {
-    fn of(trace: &Trace) -> Windows {
+    fn from_trace(trace: &Trace) -> Windows {
         let mut mappings = vec![Vec::new(); trace.files.len()];
         for mapping in &trace.mappings {
             mappings[mapping.file as usize].push(mapping.pages);
@@ -146,12 +147,12 @@ impl Windows {
         }
     }
 
-    fn said(&self, used: &Use, file: &File) -> Said {
+    fn evidence(&self, used: &Use, file: &File) -> PageEvidence {
         let pages = pages_of(used, file, self.page_size);
         match used.kind {
-            UseKind::Read | UseKind::Map | UseKind::Add => Said::Needed(pages),
-            UseKind::Fault => Said::Needed(self.around(used.file, pages, file)),
-            UseKind::Around => Said::Perhaps(pages),
+            UseKind::Read | UseKind::Map | UseKind::Add => PageEvidence::Needed(pages),
+            UseKind::Fault => PageEvidence::Needed(self.around(used.file, pages, file)),
+            UseKind::Around => PageEvidence::Perhaps(pages),
         }
     }
 
@@ -165,7 +166,8 @@ impl Windows {
             .iter()
             .rfind(|m| pages.start < m.end);
         let (begin, end) = mapping.map_or((0, u64::MAX), |m| (m.start, m.end));
-        // As do_fault_around in the kernel's mm/memory.c: a window that would begin before the mapping is moved, not cut.
+        // As do_fault_around in the kernel's mm/memory.c: a window that would begin before the mapping is
+        // moved, not cut.
         let window = |page: u64| (page / self.length * self.length).max(begin);
         PageRange {
             start: window(pages.start),
@@ -177,7 +179,7 @@ impl Windows {
 }
 
 impl Run {
-    pub fn of(trace: &Trace, exclude: &[FilePath]) -> Run {
+    pub fn from_trace(trace: &Trace, exclude: &[FilePath]) -> Run {
         let began_ns = trace.began_ns();
         // Of a boot the recording's end tells that it was up.
         let over_ns = match trace.meta.scope {
@@ -245,7 +247,7 @@ impl Run {
     }
 
     fn add_pages(&mut self, trace: &Trace, exclude: &[FilePath]) {
-        let windows = Windows::of(trace);
+        let windows = Windows::from_trace(trace);
         let began_ns = self.began_ns;
         let mut seen = vec![GrowingSet::default(); trace.files.len()];
         let learned: Vec<bool> = trace
@@ -259,11 +261,13 @@ impl Run {
                 continue;
             }
             let file = &trace.files[index];
-            let (fresh, perhaps) = match windows.said(used, file) {
+            let (fresh, perhaps) = match windows.evidence(used, file) {
                 // Nobody knows which of these was touched.
-                Said::Needed(pages) if used.kind == UseKind::Map => (seen[index].insert(pages), Some(pages)),
-                Said::Needed(pages) => (seen[index].insert(pages), None),
-                Said::Perhaps(pages) => (Vec::new(), Some(pages)),
+                PageEvidence::Needed(pages) if used.kind == UseKind::Map => {
+                    (seen[index].insert(pages), Some(pages))
+                }
+                PageEvidence::Needed(pages) => (seen[index].insert(pages), None),
+                PageEvidence::Perhaps(pages) => (Vec::new(), Some(pages)),
             };
             let pages = pages_of(used, file, windows.page_size);
             let touched = matches!(used.kind, UseKind::Read | UseKind::Fault).then_some(pages);

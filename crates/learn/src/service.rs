@@ -1,8 +1,9 @@
 //! Which first uses a replay had served: the review, use by use instead of in sums, for pictures.
 //!
-//! What counts is what [`crate::review`] counts, joined with what the trace says was read ahead: of the pages of a use those
-//! that nobody had used before, each once. What was only mapped around a fault is left out: it need not have been touched,
-//! and is much where all was in memory before, so that a start with a replay would seem to use more than one without.
+//! What counts is what [`crate::review`] counts, joined with what the trace says was read ahead: of the pages
+//! of a use those that nobody had used before, each once. What was only mapped around a fault is left out: it
+//! need not have been touched, and is much where all was in memory before, so that a start with a replay
+//! would seem to use more than one without.
 
 use crate::DEFAULT_EXCLUDE;
 use crate::run::{has_pages, pages_of};
@@ -21,7 +22,8 @@ pub struct Served {
     pub late: u64,
     /// Missed: not asked for by a replay that could have.
     pub missed: u64,
-    /// Without a replay, or of a file that no plan may ask for; of traces that tell no uses, pages that entered the cache.
+    /// Without a replay, or of a file that no plan may ask for; of traces that tell no uses, pages that
+    /// entered the cache.
     pub not_prefetched: u64,
 }
 
@@ -29,30 +31,33 @@ pub struct Served {
 pub fn served(trace: &Trace) -> Vec<Served> {
     let exclude = DEFAULT_EXCLUDE.map(FilePath::from);
     let page_size = u64::from(trace.meta.page_size);
-    let asked = trace.ahead.as_ref().map(|ahead| Asked::of(trace, ahead));
-    let mut used = vec![[GrowingSet::default(), GrowingSet::default()]; trace.files.len()];
+    let asked = trace
+        .ahead
+        .as_ref()
+        .map(|ahead| FirstRequests::from_trace(trace, ahead));
+    let mut seen = vec![[GrowingSet::default(), GrowingSet::default()]; trace.files.len()];
     let learned: Vec<bool> = (trace.files.iter())
         .map(|file| has_pages(trace, file, &exclude))
         .collect();
-    let one = |it: &headstart_model::trace::Use| {
-        let index = it.file as usize;
+    let one = |used: &headstart_model::trace::Use| {
+        let index = used.file as usize;
         let mut served = Served::default();
-        let Some([found, not_found]) = used.get_mut(index).filter(|_| it.kind != UseKind::Around) else {
+        let Some([found, not_found]) = seen.get_mut(index).filter(|_| used.kind != UseKind::Around) else {
             return served;
         };
-        let pages = pages_of(it, &trace.files[index], page_size);
+        let pages = pages_of(used, &trace.files[index], page_size);
         let mut left = vec![pages];
-        if let (Some(asked), true) = (&asked, it.kind != UseKind::Add) {
+        if let (Some(asked), true) = (&asked, used.kind != UseKind::Add) {
             left.clear();
             let mut from = pages.start;
-            for (part, issued_ns) in asked.within(index, pages) {
+            for (part, issued_ns) in asked.requests_within(index, pages) {
                 left.push(PageRange {
                     start: from,
                     end: part.start,
                 });
                 from = part.end;
                 let fresh: u64 = found.insert(part).iter().map(PageRange::pages).sum();
-                match issued_ns <= it.time_ns {
+                match issued_ns <= used.time_ns {
                     true => served.in_time += fresh,
                     false => served.late += fresh,
                 }
@@ -64,7 +69,7 @@ pub fn served(trace: &Trace) -> Vec<Served> {
         }
         let fresh = left.into_iter().flat_map(|range| not_found.insert(range));
         let fresh: u64 = fresh.map(|range| range.pages()).sum();
-        match asked.is_some() && learned[index] && it.kind != UseKind::Add {
+        match asked.is_some() && learned[index] && used.kind != UseKind::Add {
             true => served.missed += fresh,
             false => served.not_prefetched += fresh,
         }
@@ -74,10 +79,10 @@ pub fn served(trace: &Trace) -> Vec<Served> {
 }
 
 /// By file, ascending and disjoint: pages that were asked for, and when that was first.
-struct Asked(Vec<Vec<(PageRange, u64)>>);
+struct FirstRequests(Vec<Vec<(PageRange, u64)>>);
 
-impl Asked {
-    fn of(trace: &Trace, ahead: &[Ahead]) -> Asked {
+impl FirstRequests {
+    fn from_trace(trace: &Trace, ahead: &[Ahead]) -> FirstRequests {
         let mut order: Vec<&Ahead> = ahead.iter().collect();
         order.sort_by_key(|one| one.issued_ns);
         let mut seen = vec![GrowingSet::default(); trace.files.len()];
@@ -92,11 +97,11 @@ impl Asked {
         for file in &mut files {
             file.sort_unstable();
         }
-        Asked(files)
+        FirstRequests(files)
     }
 
     /// What was asked for of these pages.
-    fn within(&self, file: usize, pages: PageRange) -> impl Iterator<Item = (PageRange, u64)> + '_ {
+    fn requests_within(&self, file: usize, pages: PageRange) -> impl Iterator<Item = (PageRange, u64)> + '_ {
         let ranges = &self.0[file];
         let first = ranges.partition_point(|(range, _)| range.end <= pages.start);
         let until = ranges[first..]
@@ -112,9 +117,9 @@ impl Asked {
     }
 }
 
-/// What a replay asked for of the files that the trace has, by the trace's time, which began `trace_began_ns` after the
-/// replay's (negative if before). A file below an overlay is found by either name. `None` where it is more than a trace may
-/// have: less would make pages look missed.
+/// What a replay asked for of the files that the trace has, by the trace's time, which began `trace_began_ns`
+/// after the replay's (negative if before). A file below an overlay is found by either name. `None` where it
+/// is more than a trace may have: less would make pages look missed.
 pub fn ahead(
     trace: &Trace,
     plan: &Plan<'_>,
@@ -136,7 +141,7 @@ pub fn ahead(
         let ns = i64::try_from(ns).unwrap_or(i64::MAX);
         ns.saturating_sub(trace_began_ns).max(0) as u64
     };
-    let mut found: Vec<Ahead> = (report.issued.iter())
+    let mut reads: Vec<Ahead> = (report.issued.iter())
         .filter_map(|issued| {
             let request = requests.get(issued.request as usize)?;
             if request.kind != RequestKind::Data {
@@ -155,6 +160,6 @@ pub fn ahead(
             })
         })
         .collect();
-    found.sort_by_key(|one| one.issued_ns);
-    (found.len() <= limits::AHEAD).then_some(found)
+    reads.sort_by_key(|one| one.issued_ns);
+    (reads.len() <= limits::AHEAD).then_some(reads)
 }

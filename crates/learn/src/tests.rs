@@ -150,14 +150,15 @@ fn a_replaced_file_is_followed_by_path() {
     updated.files[0].size = 100 * 4096;
     runs.push(updated);
     let profile = learned(Policy::Decay, &runs);
-    // The new file's pages at once; what the old one had and the new run did not use waits for a second sight.
+    // The new file's pages at once; what the old one had and the new run did not use waits for a second
+    // sight.
     assert_eq!(planned(&profile), [(0, 4), (30, 36)]);
     let pages = profile.entries[0].ranges.iter().map(|r| r.range().end).max();
     assert!(pages <= Some(100), "nothing behind the end of the smaller file");
 }
 
-/// A file of so many pages that was written after the last run: read from the beginning, in one recurring place, and at
-/// its end.
+/// A file of so many pages that was written after the last run: read from the beginning, in one recurring
+/// place, and at its end.
 fn written(size: u64, mtime_ns: i64, uses: &[(u64, u32)]) -> Trace {
     let mut trace = reads(uses);
     trace.files[0].size = size * 4096;
@@ -487,13 +488,23 @@ fn how_long_a_start_waited_is_kept_with_its_times() {
         trace.end.blocked_ns = blocked_ms.map(|ms| ms * 1_000_000);
         trace
     };
-    let of = |traces: &[Trace]| learned(Policy::Decay, traces).waited_ns / 1_000_000;
-    assert_eq!(of(&[waited(Some(1500), 2000)]), 1500);
-    assert_eq!(of(&[waited(Some(9000), 2000)]), 2000, "several threads at once");
-    assert_eq!(of(&[waited(None, 2000)]), 1500, "what it did not compute");
+    let waited_ms = |traces: &[Trace]| learned(Policy::Decay, traces).waited_ns / 1_000_000;
+    assert_eq!(waited_ms(&[waited(Some(1500), 2000)]), 1500);
+    assert_eq!(
+        waited_ms(&[waited(Some(9000), 2000)]),
+        2000,
+        "several threads at once"
+    );
+    assert_eq!(waited_ms(&[waited(None, 2000)]), 1500, "what it did not compute");
     // The times are those of the faster one, and so is what it waited.
-    assert_eq!(of(&[waited(Some(1500), 2000), waited(Some(100), 1200)]), 100);
-    assert_eq!(of(&[waited(Some(100), 1200), waited(Some(1500), 2000)]), 100);
+    assert_eq!(
+        waited_ms(&[waited(Some(1500), 2000), waited(Some(100), 1200)]),
+        100
+    );
+    assert_eq!(
+        waited_ms(&[waited(Some(100), 1200), waited(Some(1500), 2000)]),
+        100
+    );
 }
 
 #[test]

@@ -12,8 +12,8 @@ const MUCH: f64 = 0.1;
 /// Less than this, bytes, is not worth a recording.
 const LITTLE: u64 = 256 << 10;
 
-/// Whether the start has used much of devices that the plan made after it does not ask for: files that are not learned, because they were
-/// not found again or their name is not known.
+/// Whether the start has used much of devices that the plan made after it does not ask for: files that are
+/// not learned, because they were not found again or their name is not known.
 pub fn much_is_unplanned(trace: &Trace, plan: Option<&Plan<'_>>) -> bool {
     let (used, unplanned) = bytes(trace, plan);
     unplanned > LITTLE && unplanned as f64 > MUCH * used as f64
@@ -33,8 +33,8 @@ fn bytes(trace: &Trace, plan: Option<&Plan<'_>>) -> (u64, u64) {
         let Some(file) = trace.files.get(one.file as usize) else {
             continue;
         };
-        // What was mapped around a fault need not have been touched, and what entered memory not have been used. Of some pages that were mapped
-        // one was touched: the plan may ask for that alone.
+        // What was mapped around a fault need not have been touched, and what entered memory not have been
+        // used. Of some pages that were mapped one was touched: the plan may ask for that alone.
         let is_sure = match one.kind {
             UseKind::Read | UseKind::Fault => true,
             UseKind::Map => asked(file).is_none(),
@@ -79,8 +79,9 @@ fn planned<'a>(plan: Option<&Plan<'a>>) -> HashMap<&'a [u8], PageSet> {
     ranges.into_iter().map(set).collect()
 }
 
-/// Whether what is used of a file has to come from a device of this machine: not of a file system in memory or of a server, and not what the
-/// start itself has written. Of a file system that the recorder does not see it is not known, and so it may.
+/// Whether what is used of a file has to come from a device of this machine: not of a file system in memory
+/// or of a server, and not what the start itself has written. Of a file system that the recorder does not see
+/// it is not known, and so it may.
 fn is_read_from_a_device(trace: &Trace, file: &File, exclude: &[FilePath]) -> bool {
     let local = match file.filesystem {
         Some(index) => trace.filesystems.get(index as usize).is_some_and(|it| it.local),

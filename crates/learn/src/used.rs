@@ -9,7 +9,7 @@ use headstart_model::{GrowingSet, Trace};
 pub fn used(trace: &Trace) -> Used {
     let page_size = u64::from(trace.meta.page_size);
     let mut seen = vec![GrowingSet::default(); trace.files.len()];
-    let mut all = Used::default();
+    let mut total = Used::default();
     for one in trace.uses.iter().filter(|one| one.kind != UseKind::Around) {
         let file = &trace.files[one.file as usize];
         let unreachable = file.state == FileState::Unreachable;
@@ -23,12 +23,12 @@ pub fn used(trace: &Trace) -> Used {
         }
         let fresh = seen[one.file as usize].insert(pages_of(one, file, page_size));
         let pages: u64 = fresh.iter().map(|range| range.pages()).sum();
-        all.pages += pages;
+        total.pages += pages;
         if unreachable {
-            all.unreachable_pages += pages;
+            total.unreachable_pages += pages;
         }
     }
-    all
+    total
 }
 
 #[cfg(test)]

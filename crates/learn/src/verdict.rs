@@ -1,8 +1,8 @@
 //! Whether reading ahead pays: starts with a replay against starts without, told by the outcomes kept.
 //!
-//! Like is compared with like: starts that ended as most did ([`start::comparable`]), and cold ones with cold ones, by
-//! what was in memory before them. Warm starts are not compared at all. How sure a difference is, [`evidence`] says, by
-//! a test that may be looked at after every start.
+//! Like is compared with like: starts that ended as most did ([`start::comparable`]), and cold ones with cold
+//! ones, by what was in memory before them. Warm starts are not compared at all. How sure a difference is,
+//! [`evidence`] says, by a test that may be looked at after every start.
 
 pub mod evidence;
 pub mod start;
@@ -24,8 +24,9 @@ pub struct Comparison {
     pub left_out: LeftOut,
     /// How much sooner a start with a replay ends than one without, nanoseconds.
     pub gain_ns: Option<i64>,
-    /// The most probable that the difference is by chance alone, however often one looks; `None` while there is too
-    /// little to compare, and where the first two replays were so much slower that nobody waits for more.
+    /// The most probable that the difference is by chance alone, however often one looks; `None` while there
+    /// is too little to compare, and where the first two replays were so much slower that nobody waits for
+    /// more.
     pub p: Option<f64>,
     /// What follows.
     pub verdict: Verdict,
@@ -36,8 +37,8 @@ pub struct Comparison {
 pub struct Group {
     /// How many.
     pub starts: usize,
-    /// Their median, nanoseconds; where they began with more and with less in memory, the mean of the medians of each
-    /// quarter, weighted alike in both groups.
+    /// Their median, nanoseconds; where they began with more and with less in memory, the mean of the medians
+    /// of each quarter, weighted alike in both groups.
     pub median_ns: Option<u64>,
 }
 
@@ -55,8 +56,8 @@ pub enum Verdict {
     NoDifference,
 }
 
-/// With fewer starts of either kind nothing can be shown: two among seven can come in 21 orders, so that any order is due to
-/// chance in about one of twenty cases.
+/// With fewer starts of either kind nothing can be shown: two among seven can come in 21 orders, so that any
+/// order is due to chance in about one of twenty cases.
 pub const ENOUGH_WITHOUT: usize = 2;
 /// As [`ENOUGH_WITHOUT`].
 pub const ENOUGH_WITH: usize = 5;
@@ -65,16 +66,17 @@ pub const ENOUGH_WITH: usize = 5;
 /// difference.
 const CLEARLY: f64 = 1.02;
 
-/// With so much evidence that replays are slower, more control runs are taken. Simulated from 0.5 to 2: with less than 1 every new
-/// key begins in doubt; with more, harm is found later.
+/// With so much evidence that replays are slower, more control runs are taken. Simulated from 0.5 to 2: with
+/// less than 1 every new key begins in doubt; with more, harm is found later.
 const DOUBT: f64 = 1.3;
 
-/// In doubt, one start in so many is a control run. As many with a replay as without tell most; and where replays seem to cost,
-/// a control run seems to cost nothing.
+/// In doubt, one start in so many is a control run. As many with a replay as without tell most; and where
+/// replays seem to cost, a control run seems to cost nothing.
 pub const CONTROL_EVERY_IN_DOUBT: u32 = 2;
 
-/// With fewer replays of cold starts than [`ENOUGH_WITH`] two are enough for "slower", if each took so many times as long as every start without one
-/// that began as cold: where cold starts are few, more would come in months.
+/// With fewer replays of cold starts than [`ENOUGH_WITH`] two are enough for "slower", if each took so many
+/// times as long as every start without one that began as cold: where cold starts are few, more would come in
+/// months.
 const SLOWER_TWICE: f64 = 1.4;
 
 /// And so much longer, nanoseconds: on a busy machine starts of some 10 ms vary by as much as they take.
@@ -89,23 +91,25 @@ const LATEST: usize = 50;
 /// The quarters of what may be in memory before a start that is not warm.
 const QUARTERS: usize = 3;
 
-/// Whether replays make the starts slower: the times with and without them, nanoseconds. Takes the outcomes oldest first.
+/// Whether replays make the starts slower: the times with and without them, nanoseconds. Takes the outcomes
+/// oldest first.
 ///
-/// The starts from before the first replay count as well: more was done in them for the first time, which may make them
-/// slower than control runs, never faster. Where cold starts had replays and none went without, the answer is no: what is
-/// known of others says nothing about them.
+/// The starts from before the first replay count as well: more was done in them for the first time, which may
+/// make them slower than control runs, never faster. Where cold starts had replays and none went without, the
+/// answer is no: what is known of others says nothing about them.
 pub fn slower(outcomes: &[Outcome]) -> Option<(u64, u64)> {
-    History::of(comparable(outcomes).0).slower()
+    History::new(comparable(outcomes).0).slower()
 }
 
-/// Whether starts with a replay look slower, though it is not shown yet: more control runs are to tell. Takes the outcomes oldest
-/// first.
+/// Whether starts with a replay look slower, though it is not shown yet: more control runs are to tell. Takes
+/// the outcomes oldest first.
 pub fn in_doubt(outcomes: &[Outcome]) -> bool {
-    History::of(comparable(outcomes).0).in_doubt()
+    History::new(comparable(outcomes).0).in_doubt()
 }
 
-/// What the replays of cold starts have saved in all, nanoseconds; below 0 where they lost. Wherever a saving is told it is this one: `None` as long as no
-/// difference is shown ([`Comparison::is_shown`]). Takes the outcomes oldest first.
+/// What the replays of cold starts have saved in all, nanoseconds; below 0 where they lost. Wherever a saving
+/// is told it is this one: `None` as long as no difference is shown ([`Comparison::is_shown`]). Takes the
+/// outcomes oldest first.
 pub fn saved_ns(outcomes: &[Outcome], comparison: &Comparison) -> Option<i64> {
     let signed = |ns: u64| i64::try_from(ns).unwrap_or(i64::MAX);
     let without = signed(comparison.without.median_ns.filter(|_| comparison.is_shown())?);
@@ -126,7 +130,7 @@ pub fn compare(outcomes: &[Outcome]) -> Comparison {
     let (starts, left_out) = comparable(outcomes);
     Comparison {
         left_out,
-        ..History::of(starts).compare()
+        ..History::new(starts).compare()
     }
 }
 
@@ -147,8 +151,8 @@ impl Default for History {
 }
 
 impl History {
-    /// Of starts that can be compared, oldest first.
-    fn of(starts: Vec<Start>) -> History {
+    /// A history of starts that can be compared, oldest first.
+    fn new(starts: Vec<Start>) -> History {
         let mut history = History::default();
         starts.into_iter().for_each(|start| history.add(start));
         history
@@ -170,7 +174,8 @@ impl History {
         (with as f64 > CLEARLY * without as f64).then_some(times)
     }
 
-    /// Whether there are few replays, two at least, and all of them took clearly longer than all starts without one.
+    /// Whether there are few replays, two at least, and all of them took clearly longer than all starts
+    /// without one.
     fn slower_twice(&self) -> bool {
         let (with, without): (Vec<&Start>, Vec<&Start>) =
             self.starts.iter().partition(|start| start.replayed());
@@ -232,9 +237,9 @@ impl History {
     }
 }
 
-/// How long the latest starts took with a replay and without, nanoseconds: the medians of those that began with about
-/// as much in memory, weighted by how many starts did. `None` where there is nothing to compare, or where cold starts
-/// have not been compared though they had replays.
+/// How long the latest starts took with a replay and without, nanoseconds: the medians of those that began
+/// with about as much in memory, weighted by how many starts did. `None` where there is nothing to compare,
+/// or where cold starts have not been compared though they had replays.
 fn times(starts: &[Start]) -> Option<(u64, u64)> {
     let latest = starts
         .get(starts.len().saturating_sub(LATEST)..)

@@ -4,8 +4,8 @@ mod engine;
 
 use engine::{Case, hard, harmful, harmless, simulate};
 
-/// Enough for a share of 5 % to be known to 0.6, and so few for the time an unoptimised build takes: about fifteen seconds in
-/// all. The histories are always the same.
+/// Enough for a share of 5 % to be known to 0.6, and so few for the time an unoptimised build takes: about
+/// fifteen seconds in all. The histories are always the same.
 const HISTORIES: u64 = 1500;
 
 /// The most histories in which the verdict may be wrong.

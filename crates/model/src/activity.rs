@@ -11,15 +11,15 @@ pub struct Activity {
     pub devices: Vec<BlockDevice>,
     /// What the block devices were asked, by anybody, ordered by [`BlockRequest::issued_ns`].
     pub requests: Vec<BlockRequest>,
-    /// What threads did, ordered by [`Slice::from_ns`]. A moment that no slice of a thread covers is not known: it was
-    /// spent asleep or in slices that were too short to be told.
+    /// What threads did, ordered by [`Slice::from_ns`]. A moment that no slice of a thread covers is not
+    /// known: it was spent asleep or in slices that were too short to be told.
     pub slices: Vec<Slice>,
     /// How busy the processors were, ordered by time.
     pub processors: Vec<BusySample>,
     /// What memory held, ordered by time.
     pub memory: Vec<MemorySample>,
-    /// Events dropped, because the recorder could not keep up or the trace had no room. If there are any, the picture has
-    /// holes.
+    /// Events dropped, because the recorder could not keep up or the trace had no room. If there are any, the
+    /// picture has holes.
     pub lost: u64,
 }
 
@@ -55,8 +55,9 @@ pub struct BlockRequest {
     pub metadata: bool,
     /// Whether it is readahead (`REQ_RAHEAD`).
     pub ahead: bool,
-    /// The process on whose behalf the request was given to the driver, an index into [`crate::Trace::processes`], if
-    /// that was known. A request that waited in a scheduler may be given by another.
+    /// The process on whose behalf the request was given to the driver, an index into
+    /// [`crate::Trace::processes`], if that was known. A request that waited in a scheduler may be given by
+    /// another.
     pub process: Option<u32>,
 }
 

@@ -16,11 +16,13 @@ pub struct BlockRead {
     pub minor: u32,
     /// The bytes, counted on the whole device.
     pub range: ByteRange,
-    /// When it was given to the driver, since the trace began; `None` where the clocks cannot be compared. May be before.
+    /// When it was given to the driver, since the trace began; `None` where the clocks cannot be compared.
+    /// May be before.
     pub issued_ns: Option<i64>,
     /// When the device had answered; `None` if that was not seen.
     pub completed_ns: Option<i64>,
-    /// Whether a process of the start made it: `Some(false)` if somebody else did, `None` if that is not known.
+    /// Whether a process of the start made it: `Some(false)` if somebody else did, `None` if that is not
+    /// known.
     pub by_start: Option<bool>,
 }
 

@@ -17,7 +17,8 @@ pub struct Floor {
     pub warm_ns: u64,
     /// Bytes used.
     pub bytes: u64,
-    /// Whether the start recorded had waited for devices, so that its times only say when something was needed at the latest.
+    /// Whether the start recorded had waited for devices, so that its times only say when something was
+    /// needed at the latest.
     pub waited: bool,
 }
 
@@ -34,7 +35,8 @@ pub struct Need {
     pub end: u64,
 }
 
-/// Where a start's time above its floor went, by the cost model. The parts add up to the time above it. Nanoseconds.
+/// Where a start's time above its floor went, by the cost model. The parts add up to the time above it.
+/// Nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Above {
     /// How long the start took.

@@ -1,10 +1,10 @@
-//! The nouns of headstart: what a start did ([`trace`]), what a key needs ([`profile`]), where that is on this
-//! machine ([`plan`]), what a replay achieved ([`outcome`]), the facts a plan is made from ([`machine`]), and the
-//! page-range algebra they share ([`ranges`]). File formats are in [`format`], their limits in [`limits`]. No module here
-//! makes a system call.
+//! The nouns of headstart: what a start did ([`trace`]), what a key needs ([`profile`]), where that is on
+//! this machine ([`plan`]), what a replay achieved ([`outcome`]), the facts a plan is made from
+//! ([`machine`]), and the page-range algebra they share ([`ranges`]). File formats are in [`format`], their
+//! limits in [`limits`]. No module here makes a system call.
 //!
-//! Units, everywhere: times are nanoseconds (`_ns`) since the start began unless a name says `unix`; page numbers
-//! and counts are in pages of `page_size` bytes; offsets, lengths and sizes are bytes.
+//! Units, everywhere: times are nanoseconds (`_ns`) since the start began unless a name says `unix`; page
+//! numbers and counts are in pages of `page_size` bytes; offsets, lengths and sizes are bytes.
 
 pub mod activity;
 pub mod blocks;
@@ -14,7 +14,7 @@ pub mod human;
 pub mod key;
 pub mod limits;
 pub mod machine;
-pub mod named;
+pub mod named_files;
 pub mod outcome;
 pub mod path;
 pub mod plan;
@@ -27,7 +27,7 @@ pub mod users;
 
 pub use activity::Activity;
 pub use key::Key;
-pub use named::Named;
+pub use named_files::NamedFiles;
 pub use outcome::Outcome;
 
 pub use path::FilePath;

@@ -1,11 +1,12 @@
 //! The limits of the file formats, all of them, each with its reason.
 //!
-//! A reader checks each of them while it reads, before it takes memory for what it counts; a writer refuses what a reader
-//! would refuse. Together they keep what any file takes to be read below 64 MiB besides its own bytes, and below a second.
-//! [`TABLE`] is what the pages headstart-format(5) to headstart-outcome(5) quote; a test compares them.
+//! A reader checks each of them while it reads, before it takes memory for what it counts; a writer refuses
+//! what a reader would refuse. Together they keep what any file takes to be read below 64 MiB besides its own
+//! bytes, and below a second. [`TABLE`] is what the pages headstart-format(5) to headstart-outcome(5) quote;
+//! a test compares them.
 //!
-//! Figures that the reasons refer to: a cold start of LibreOffice keeps 8,373 uses, look-ups and metadata misses, of 920
-//! paths, in a trace of 21 KB; the plan of a desktop's boot has 2,689 requests.
+//! Figures that the reasons refer to: a cold start of LibreOffice keeps 8,373 uses, look-ups and metadata
+//! misses, of 920 paths, in a trace of 21 KB; the plan of a desktop's boot has 2,689 requests.
 
 /// The manual page that quotes a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

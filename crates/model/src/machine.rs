@@ -38,7 +38,8 @@ pub struct Device {
     pub request_limit: u32,
     /// Behind a cache that sequential reads of so many bytes pass by: of how many.
     pub sequential_cutoff: Option<u64>,
-    /// Whether the file system finds metadata that was read through the block device, and the node can be read.
+    /// Whether the file system finds metadata that was read through the block device, and the node can be
+    /// read.
     pub metadata_by_block: bool,
 }
 
@@ -61,23 +62,23 @@ pub struct Cost {
     pub class: DeviceClass,
     /// Bytes per second of a long sequential read.
     pub bandwidth: f64,
-    /// Seconds of a random 4 KiB read alone; on a disk of one that is near the last, for plans go over a disk in
-    /// address order.
+    /// Seconds of a random 4 KiB read alone; on a disk of one that is near the last, for plans go over a disk
+    /// in address order.
     pub latency: f64,
     /// Requests at once beyond which more bring nothing.
     pub depth: u32,
 }
 
 impl Cost {
-    /// The largest hole, in bytes, that is cheaper to read than to jump: what the device transfers in the time a
-    /// further request takes at full depth.
+    /// The largest hole, in bytes, that is cheaper to read than to jump: what the device transfers in the
+    /// time a further request takes at full depth.
     pub fn bridge(&self) -> u64 {
         (self.bandwidth * self.latency / f64::from(self.depth.max(1))) as u64
     }
 
-    /// The most bytes asked for at once where many requests are served at once, so that one file's data also comes in
-    /// parallel: 512 KiB, whose transfer takes 1 ms at 500 MB/s; where a request takes longer than its bytes, as many as are
-    /// transferred meanwhile, up to [`Cost::LARGEST_PIECE`]. A power of two.
+    /// The most bytes asked for at once where many requests are served at once, so that one file's data also
+    /// comes in parallel: 512 KiB, whose transfer takes 1 ms at 500 MB/s; where a request takes longer than
+    /// its bytes, as many as are transferred meanwhile, up to [`Cost::LARGEST_PIECE`]. A power of two.
     pub fn piece(&self) -> u64 {
         let meanwhile = (self.bandwidth * self.latency) as u64;
         let bytes = meanwhile.clamp(Cost::SMALLEST_PIECE, Cost::LARGEST_PIECE);
@@ -88,24 +89,28 @@ impl Cost {
     /// What a disk's driver takes at most by default is 1,280 KiB.
     const LARGEST_PIECE: u64 = 1 << 20;
 
-    /// Seconds that a start by itself waits for so many bytes: it reads [`Cost::READ`] at once, and waits for each.
+    /// Seconds that a start by itself waits for so many bytes: it reads [`Cost::READ`] at once, and waits for
+    /// each.
     pub fn alone(&self, bytes: u64) -> f64 {
         bytes as f64 / self.bandwidth + bytes.div_ceil(Cost::READ) as f64 * self.latency
     }
 
-    /// How much a start by itself reads at once, bytes, on average: faults, small files and the kernel's first guesses at reading
-    /// ahead. The container of the lab, which reads 31.3 MiB in 911 requests, comes to 35 KiB.
+    /// How much a start by itself reads at once, bytes, on average: faults, small files and the kernel's
+    /// first guesses at reading ahead. The container of the lab, which reads 31.3 MiB in 911 requests, comes
+    /// to 35 KiB.
     pub const READ: u64 = 32 << 10;
 
-    /// Whether it matters where data lies, in pages of `page` bytes: on a disk, for its head has to get there; elsewhere
-    /// where a request costs more than the bytes of a page, for what lies together is one request.
+    /// Whether it matters where data lies, in pages of `page` bytes: on a disk, for its head has to get
+    /// there; elsewhere where a request costs more than the bytes of a page, for what lies together is one
+    /// request.
     pub fn place_matters(&self, page: u64) -> bool {
         self.class == DeviceClass::Disk || self.bridge() >= page
     }
 }
 
-/// What the first read of a place costs on a volume that is filled as it is read, from a snapshot elsewhere: whatever of a
-/// granule is read first, all of it is fetched, and what is read of it from then on costs what reads cost.
+/// What the first read of a place costs on a volume that is filled as it is read, from a snapshot elsewhere:
+/// whatever of a granule is read first, all of it is fetched, and what is read of it from then on costs what
+/// reads cost.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct FirstTouch {
     /// Bytes of a granule, a power of two. The first begins where the device does.
@@ -138,7 +143,7 @@ pub struct FileFacts {
     /// The path, absolute.
     pub path: FilePath,
     /// What is there.
-    pub found: Found,
+    pub found: PathKind,
     /// Index into [`Machine::devices`]; `None` when nothing is there or it is not on a local file system.
     pub device: Option<u32>,
     /// Inode number.
@@ -155,14 +160,14 @@ pub struct FileFacts {
     pub others_may_write: bool,
     /// Where a regular file's data is, by logical offset; empty if the file system does not tell.
     pub extents: Vec<Extent>,
-    /// Byte ranges of the block device that hold the inode, its extent tree, and a directory's blocks; empty where
-    /// [`Device::metadata_by_block`] is false.
+    /// Byte ranges of the block device that hold the inode, its extent tree, and a directory's blocks; empty
+    /// where [`Device::metadata_by_block`] is false.
     pub metadata: Vec<ByteRange>,
 }
 
 /// What was found at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum PathKind {
     /// A regular file.
     File,
     /// A directory.

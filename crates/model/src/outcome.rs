@@ -18,8 +18,8 @@ pub struct Outcome {
     pub status: Option<i32>,
     /// Time that its threads, added up, waited for block devices; `None` where it was not recorded.
     pub blocked_ns: Option<u64>,
-    /// What was in memory before the start of what it was expected to need; `None` where that was not looked at, as with
-    /// the first start of a key and with boots, which begin with nothing in memory.
+    /// What was in memory before the start of what it was expected to need; `None` where that was not looked
+    /// at, as with the first start of a key and with boots, which begin with nothing in memory.
     pub resident_before: Option<Resident>,
     /// Time the replay took; 0 without one.
     pub replay_ns: u64,
@@ -33,19 +33,22 @@ pub struct Outcome {
     pub memory_pressure: Option<f32>,
     /// Why this start taught nothing; `None` if it did.
     pub not_learned: Option<String>,
-    /// From the start's first instant until the replay issued its first request; `None` without a replay, and in files
-    /// that were written before this was told. With what follows the last values of a file: [`Outcome::from_bytes`].
+    /// From the start's first instant until the replay issued its first request; `None` without a replay, and
+    /// in files that were written before this was told. With what follows the last values of a file:
+    /// [`Outcome::from_bytes`].
     pub first_request_ns: Option<u64>,
-    /// How sure it is what the start needed; `None` without a replay, and in files that were written before this was told.
-    pub precision: Option<Precision>,
-    /// How long the replay took on the device that it read from for longest, as a multiple of what the cost model says of it: of one head
-    /// in the same order, elsewhere in the best. `None` where little was read, and in files that were written before this was told.
-    pub pace: Option<f32>,
-    /// Whether it taught nothing for no other reason than that it was not its turn to be recorded: it went as one that is. Not in files that
-    /// were written before this was told.
-    pub unrecorded: bool,
-    /// How much it used, and how much of that can be read ahead by nobody; `None` where it was not recorded, and in files that were written before
+    /// How sure it is what the start needed; `None` without a replay, and in files that were written before
     /// this was told.
+    pub precision: Option<Precision>,
+    /// How long the replay took on the device that it read from for longest, as a multiple of what the cost
+    /// model says of it: of one head in the same order, elsewhere in the best. `None` where little was read,
+    /// and in files that were written before this was told.
+    pub pace: Option<f32>,
+    /// Whether it taught nothing for no other reason than that it was not its turn to be recorded: it went as
+    /// one that is. Not in files that were written before this was told.
+    pub unrecorded: bool,
+    /// How much it used, and how much of that can be read ahead by nobody; `None` where it was not recorded,
+    /// and in files that were written before this was told.
     pub used: Option<Used>,
 }
 
@@ -54,8 +57,8 @@ pub struct Outcome {
 pub struct Used {
     /// Pages that it read or touched, each once, but for those of files in memory.
     pub pages: u64,
-    /// Of these, those of files that no path leads headstart to: on file systems that it does not see, as one that was mounted in a namespace of
-    /// the start's own, or that it does not ask, as of a network.
+    /// Of these, those of files that no path leads headstart to: on file systems that it does not see, as one
+    /// that was mounted in a namespace of the start's own, or that it does not ask, as of a network.
     pub unreachable_pages: u64,
 }
 
@@ -64,8 +67,8 @@ pub struct Used {
 pub struct Precision {
     /// Pages that it read or touched, each once, of the files that a plan may ask for.
     pub needed_pages: u64,
-    /// Pages that were asked for, not to bridge, and only mapped around a touched one: they may be needed, and are not counted
-    /// as wasted.
+    /// Pages that were asked for, not to bridge, and only mapped around a touched one: they may be needed,
+    /// and are not counted as wasted.
     pub uncertain_pages: u64,
 }
 
@@ -104,8 +107,8 @@ impl Outcome {
     }
 }
 
-/// What a sample of a plan's data pages had in memory before the first request, in starts with a replay and without
-/// alike: starts are only compared with starts that began as cold.
+/// What a sample of a plan's data pages had in memory before the first request, in starts with a replay and
+/// without alike: starts are only compared with starts that began as cold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resident {
     /// Pages looked at.
@@ -134,15 +137,15 @@ pub enum Mode {
     Control,
     /// Nothing was done for it.
     Bypass,
-    /// Recorded only: it was to be replayed and could not be, as where many other starts were being read ahead for. The devices were as busy as few
-    /// starts find them, so it is compared with none.
+    /// Recorded only: it was to be replayed and could not be, as where many other starts were being read
+    /// ahead for. The devices were as busy as few starts find them, so it is compared with none.
     Declined,
 }
 
 /// What a replay did in one stage. Pages are the plan's; a page that two requests ask for counts with each.
 ///
-/// A use is a page read, touched, or mapped around a touched one: of the latter nobody can tell whether it was touched
-/// too, so what is not used may be more.
+/// A use is a page read, touched, or mapped around a touched one: of the latter nobody can tell whether it
+/// was touched too, so what is not used may be more.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StageOutcome {
     /// The stage's name.
@@ -163,16 +166,19 @@ pub struct StageOutcome {
     pub resident_pages: u64,
     /// Of the issued, those in memory when the replay had ended.
     pub arrived_pages: u64,
-    /// Of the issued, those the program first used when their request had been issued, resident ones among them. The
-    /// request need not have been done: a use of a page that is on its way waits only for the rest of the way.
+    /// Of the issued, those the program first used when their request had been issued, resident ones among
+    /// them. The request need not have been done: a use of a page that is on its way waits only for the rest
+    /// of the way.
     pub used_pages: u64,
-    /// Of the issued, those the program first used before their request was issued: the program read them itself, and
-    /// waited for them as without a replay.
+    /// Of the issued, those the program first used before their request was issued: the program read them
+    /// itself, and waited for them as without a replay.
     pub late_pages: u64,
-    /// Of the issued that were neither bridged nor resident before their request, those it did not use at any time.
+    /// Of the issued that were neither bridged nor resident before their request, those it did not use at any
+    /// time.
     pub wasted_pages: u64,
-    /// Pages the program used that no request asked for, of all stages, counted in the first. Only pages that are
-    /// learned: not those of files that are not local, deleted, replaced or excluded, for which no plan asks.
+    /// Pages the program used that no request asked for, of all stages, counted in the first. Only pages that
+    /// are learned: not those of files that are not local, deleted, replaced or excluded, for which no plan
+    /// asks.
     pub missed_pages: u64,
 }
 
@@ -253,7 +259,8 @@ pub struct ReplayReport {
     pub stopped: Option<String>,
     /// Granules of lazily filled volumes that were there at its end because it had asked for them.
     pub fetched: u64,
-    /// Requests over bridged holes of which some pages could not be read, or did not come: what nobody needs may lie on a bad sector.
+    /// Requests over bridged holes of which some pages could not be read, or did not come: what nobody needs
+    /// may lie on a bad sector.
     pub broken_bridges: u64,
 }
 
@@ -262,8 +269,8 @@ pub struct ReplayReport {
 pub struct Issued {
     /// Index of the request in the plan.
     pub request: u32,
-    /// The pages that were asked for: as planned, but cut at the end of the file or device as it was then, and moved with
-    /// the end of the file where they were meant from there. Empty for look-ups.
+    /// The pages that were asked for: as planned, but cut at the end of the file or device as it was then,
+    /// and moved with the end of the file where they were meant from there. Empty for look-ups.
     pub pages: crate::PageRange,
     /// When it was issued, since the origin.
     pub issued_ns: u64,

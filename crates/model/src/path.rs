@@ -28,11 +28,11 @@ pub enum PathError {
     Dots,
 }
 
-/// Whether a trace, a profile or a plan may hold this path: absolute, at most [`limits::PATH`] bytes, without NUL, and
-/// without a component that is empty, `.` or `..`. `/` alone may be.
+/// Whether a trace, a profile or a plan may hold this path: absolute, at most [`limits::PATH`] bytes, without
+/// NUL, and without a component that is empty, `.` or `..`. `/` alone may be.
 ///
-/// With other components a path has several spellings. A mount point or an exclusion is found by comparing spellings, so
-/// `w/../mnt/dead` would get around both.
+/// With other components a path has several spellings. A mount point or an exclusion is found by comparing
+/// spellings, so `w/../mnt/dead` would get around both.
 pub fn check(path: &[u8]) -> Result<(), PathError> {
     if path.len() > limits::PATH {
         return Err(PathError::TooLong(path.len()));
@@ -56,7 +56,8 @@ pub fn check(path: &[u8]) -> Result<(), PathError> {
     Ok(())
 }
 
-/// A path as bytes; shown with invalid UTF-8 replaced. A clone shares the bytes: a trace refers to the same path often.
+/// A path as bytes; shown with invalid UTF-8 replaced. A clone shares the bytes: a trace refers to the same
+/// path often.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct FilePath(Arc<[u8]>);
 

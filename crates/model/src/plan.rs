@@ -1,7 +1,8 @@
 //! Where a key's needs are on this machine, now: requests in the order they are issued.
 //!
-//! A plan exists in two forms. [`PlanDraft`] owns its parts and is what `plan` makes. [`PlanFile`] holds the bytes of
-//! a file and gives [`Plan`], which reads the records in place: a replay begins without decoding anything.
+//! A plan exists in two forms. [`PlanDraft`] owns its parts and is what `plan` makes. [`PlanFile`] holds the
+//! bytes of a file and gives [`Plan`], which reads the records in place: a replay begins without decoding
+//! anything.
 
 use crate::machine::{Cost, DeviceClass, FirstTouch};
 use crate::{FilePath, Key};
@@ -55,7 +56,8 @@ impl PlanDraft {
     }
 }
 
-/// What is fetched of a lazily filled volume before it is asked for: one read through the block device for each granule.
+/// What is fetched of a lazily filled volume before it is asked for: one read through the block device for
+/// each granule.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fill {
     /// Index of the device.
@@ -71,7 +73,8 @@ pub struct Fill {
 pub struct Touch {
     /// Its first byte on the device.
     pub offset: u64,
-    /// Index of the first request that needs it: none from there on is asked for before this granule is there.
+    /// Index of the first request that needs it: none from there on is asked for before this granule is
+    /// there.
     pub request: u32,
 }
 
@@ -80,14 +83,15 @@ pub struct Touch {
 pub struct PlanDevice {
     /// Where its file system is mounted: the device itself is found from this path.
     pub mount_point: FilePath,
-    /// The file system's UUID: metadata requests are issued only if it is still this one. Zeros where unknown.
+    /// The file system's UUID: metadata requests are issued only if it is still this one. Zeros where
+    /// unknown.
     pub uuid: [u8; 16],
     /// What its reads cost.
     pub cost: Cost,
     /// The largest read one prefetch call serves, bytes.
     pub request_limit: u32,
-    /// How many of this device's requests, in issue order, the start is held for: on one head, reads of the start
-    /// amid the replay's cost more than waiting. 0 lets it go at once.
+    /// How many of this device's requests, in issue order, the start is held for: on one head, reads of the
+    /// start amid the replay's cost more than waiting. 0 lets it go at once.
     pub hold: u32,
 }
 
@@ -140,16 +144,17 @@ pub struct Request {
     pub bridged: u64,
     /// When the start needs it, microseconds since the start began.
     pub deadline_us: u32,
-    /// Of data: whether the bytes are meant from the file's end. `offset` is where they are in a file of the planned size;
-    /// they move by as many pages as the file has grown or shrunk since.
+    /// Of data: whether the bytes are meant from the file's end. `offset` is where they are in a file of the
+    /// planned size; they move by as many pages as the file has grown or shrunk since.
     pub from_end: bool,
-    /// Of data: whether it lies right behind what the request for data before it reads on the same device. Both are asked for
-    /// at once, for then they are one request to the device.
+    /// Of data: whether it lies right behind what the request for data before it reads on the same device.
+    /// Both are asked for at once, for then they are one request to the device.
     pub follows: bool,
 }
 
 impl Request {
-    /// The first so many bytes of a file, or none, at the beginning of the first stage, from the first device.
+    /// The first so many bytes of a file, or none, at the beginning of the first stage, from the first
+    /// device.
     pub fn new(kind: RequestKind, file: u32, length: u64) -> Request {
         Request {
             kind,
@@ -166,8 +171,8 @@ impl Request {
     }
 }
 
-/// The most stages of a plan, for a request names its stage by a byte: of a profile with more, the last of these
-/// stands for the rest.
+/// The most stages of a plan, for a request names its stage by a byte: of a profile with more, the last of
+/// these stands for the rest.
 pub const MAX_STAGES: usize = crate::limits::STAGES;
 
 /// The file index of requests that are not about a file.

@@ -17,18 +17,20 @@ pub struct Profile {
     pub runs: u32,
     /// Sum of the runs' votes after their decay: the weight a page seen in every run has before normalising.
     pub mass: f64,
-    /// CPU time of a start, the mean of the last runs: what remains of it when no read has to be waited for. `None`
-    /// where no run told.
+    /// CPU time of a start, the mean of the last runs: what remains of it when no read has to be waited for.
+    /// `None` where no run told.
     pub cpu_ns: Option<u64>,
-    /// How long the start took whose times the entries have: the fastest of late, which waited least for reads.
+    /// How long the start took whose times the entries have: the fastest of late, which waited least for
+    /// reads.
     pub timeline_ns: u64,
-    /// How much of that its threads, added up, waited for block devices, not more than all of it. So much sooner it may need what it
-    /// needs where nothing has to be waited for. Without a record of it, what it took beyond its CPU time.
+    /// How much of that its threads, added up, waited for block devices, not more than all of it. So much
+    /// sooner it may need what it needs where nothing has to be waited for. Without a record of it, what it
+    /// took beyond its CPU time.
     pub waited_ns: u64,
     /// When it last learned, nanoseconds since 1970.
     pub updated_unix_ns: u64,
-    /// Number of runs when it last learned from one that told of nearly each mapped page whether it was touched, or was to; 0
-    /// where it never did.
+    /// Number of runs when it last learned from one that told of nearly each mapped page whether it was
+    /// touched, or was to; 0 where it never did.
     pub exact_at: u32,
     /// How runs are merged, and so which weights count.
     pub policy: Policy,
@@ -36,7 +38,8 @@ pub struct Profile {
     pub stages: Vec<String>,
     /// Entries, ordered by path, each path once.
     pub entries: Vec<Entry>,
-    /// Of entries that arguments have named, by path: the share of the votes of runs that have used and named them, 0 to 1.
+    /// Of entries that arguments have named, by path: the share of the votes of runs that have used and named
+    /// them, 0 to 1.
     pub named: BTreeMap<FilePath, f32>,
 }
 
@@ -63,7 +66,8 @@ impl Profile {
         }
     }
 
-    /// Whether an entry is only for starts whose arguments name it: of the runs that did not name it most have not used it, or there was none.
+    /// Whether an entry is only for starts whose arguments name it: of the runs that did not name it most
+    /// have not used it, or there was none.
     pub fn is_only_named(&self, entry: &Entry) -> bool {
         let Some(named) = self.named.get(&entry.path) else {
             return false;
@@ -92,10 +96,11 @@ pub struct Entry {
     pub version: Option<Version>,
     /// Its pages, ascending and disjoint.
     pub ranges: Vec<WeightedRange>,
-    /// Of a file that was seen to change in place (a log, a database): its last [`TAIL_PAGES`] pages once more, counted
-    /// from its end, where 0 is the last page. `None` for other files.
+    /// Of a file that was seen to change in place (a log, a database): its last [`TAIL_PAGES`] pages once
+    /// more, counted from its end, where 0 is the last page. `None` for other files.
     pub tail: Option<Vec<WeightedRange>>,
-    /// Which of its pages were touched, as far as runs told of this version of the file; `None` where none did.
+    /// Which of its pages were touched, as far as runs told of this version of the file; `None` where none
+    /// did.
     pub touches: Option<Touches>,
 }
 
@@ -110,8 +115,9 @@ pub struct Touches {
     pub unused: PageSet,
 }
 
-/// How far from a file's end pages are counted from there: what a start reads of the end of a file that grows (the last
-/// lines of a log, the newest records) is 256 KiB at most, and a user's file gains no more by growing.
+/// How far from a file's end pages are counted from there: what a start reads of the end of a file that grows
+/// (the last lines of a log, the newest records) is 256 KiB at most, and a user's file gains no more by
+/// growing.
 pub const TAIL_PAGES: u64 = 64;
 
 /// Which file was at a path when its pages were learned, and as of when.
@@ -126,8 +132,8 @@ pub struct Version {
 }
 
 impl Version {
-    /// Whether both are of one file, which may have grown or been written in between. Without generations only a file that
-    /// did not change is known to be the same.
+    /// Whether both are of one file, which may have grown or been written in between. Without generations
+    /// only a file that did not change is known to be the same.
     pub fn same_file(&self, other: &Version) -> bool {
         self == other || (self.generation == other.generation && self.generation != 0)
     }
@@ -185,20 +191,21 @@ pub enum Policy {
         /// Runs that vote.
         n: u16,
     },
-    /// As [`Policy::Decay`], but [`MINORITY`] is enough: a boot has time to read what one boot in three needs.
+    /// As [`Policy::Decay`], but [`MINORITY`] is enough: a boot has time to read what one boot in three
+    /// needs.
     Boot,
 }
 
-/// Runs after which a vote counts half. Three: with it a single odd run among three or more neither adds nor removes,
-/// and a change that stays wins after three runs.
+/// Runs after which a vote counts half. Three: with it a single odd run among three or more neither adds nor
+/// removes, and a change that stays wins after three runs.
 pub const HALF_LIFE_RUNS: f64 = 3.0;
 
 /// The least weight of what a plan takes up from a profile learned by decay.
 pub const MAJORITY: f32 = 0.5;
 
-/// The least weight of what a boot's plan takes up. With the half-life of three runs two boots with something new
-/// reach 0.37 and one alone 0.21; six without something old leave 0.25: what is new is followed within two boots, what
-/// is gone is forgotten within six, and a single odd boot changes nothing.
+/// The least weight of what a boot's plan takes up. With the half-life of three runs two boots with something
+/// new reach 0.37 and one alone 0.21; six without something old leave 0.25: what is new is followed within
+/// two boots, what is gone is forgotten within six, and a single odd boot changes nothing.
 pub const MINORITY: f32 = 0.3;
 
 impl Policy {
@@ -255,7 +262,8 @@ impl FromStr for Policy {
 }
 
 impl Entry {
-    /// All of a file, as it is in this version, for who opens and reads it `first_use_ns` after the start's first instant.
+    /// All of a file, as it is in this version, for who opens and reads it `first_use_ns` after the start's
+    /// first instant.
     pub fn whole(path: FilePath, version: Version, page_size: u32, first_use_ns: u64) -> Entry {
         let pages = version.size.div_ceil(u64::from(page_size));
         Entry {
@@ -278,7 +286,8 @@ impl Entry {
         }
     }
 
-    /// The pages with at least the given weight, counted from the beginning, without those that are known not to be needed.
+    /// The pages with at least the given weight, counted from the beginning, without those that are known not
+    /// to be needed.
     pub fn pages(&self, threshold: f32) -> PageSet {
         let voted = self.voted(threshold);
         match &self.touches {
@@ -287,8 +296,8 @@ impl Entry {
         }
     }
 
-    /// The pages with at least the given weight, counted from the beginning, with all that the kernel may map with a touched
-    /// one.
+    /// The pages with at least the given weight, counted from the beginning, with all that the kernel may map
+    /// with a touched one.
     #[inline(never)]
     pub fn voted(&self, threshold: f32) -> PageSet {
         self.ranges
@@ -308,7 +317,8 @@ impl Entry {
         self.ranges.iter_mut().chain(self.tail.iter_mut().flatten())
     }
 
-    /// The pages with at least the given weight that are counted from the end, where a file of so many pages has them.
+    /// The pages with at least the given weight that are counted from the end, where a file of so many pages
+    /// has them.
     pub fn last_pages(&self, threshold: f32, end: u64) -> PageSet {
         self.tail
             .iter()
@@ -320,8 +330,8 @@ impl Entry {
     }
 }
 
-/// Pages counted from the end of a file of `end` pages as pages counted from its beginning, and the other way round. What
-/// lies before the beginning is left out, and so may be all.
+/// Pages counted from the end of a file of `end` pages as pages counted from its beginning, and the other way
+/// round. What lies before the beginning is left out, and so may be all.
 pub fn from_end(pages: PageRange, end: u64) -> PageRange {
     PageRange {
         start: end.saturating_sub(pages.end),

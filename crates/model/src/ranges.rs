@@ -200,8 +200,8 @@ impl PageSet {
     }
 }
 
-/// The pages that at least `k` of the sets hold: 1 is their union, `sets.len()` their intersection. None hold for
-/// `k` of 0.
+/// The pages that at least `k` of the sets hold: 1 is their union, `sets.len()` their intersection. None hold
+/// for `k` of 0.
 pub fn at_least(sets: &[&PageSet], k: usize) -> PageSet {
     let mut edges: Vec<(u64, bool)> =
         Vec::with_capacity(2 * sets.iter().map(|s| s.ranges.len()).sum::<usize>());
@@ -211,7 +211,8 @@ pub fn at_least(sets: &[&PageSet], k: usize) -> PageSet {
             edges.push((range.end, false));
         }
     }
-    // An end sorts before a start at the same page; `append` joins what touches. A stable sort would merge the sets' runs, and takes a page more of the program.
+    // An end sorts before a start at the same page; `append` joins what touches. A stable sort would merge
+    // the sets' runs, and takes a page more of the program.
     edges.sort_unstable();
     let mut result = PageSet::new();
     let (mut depth, mut since) = (0usize, 0);

@@ -1,4 +1,5 @@
-//! Small nouns for the tests of all crates, of which a test changes what it is about. Behind the feature `testing`.
+//! Small nouns for the tests of all crates, of which a test changes what it is about. Behind the feature
+//! `testing`.
 
 use crate::activity::{BlockDevice, BlockRequest, BusySample, MemorySample, RequestKind, Slice, ThreadState};
 use crate::format::FormatError;
@@ -16,8 +17,8 @@ use std::io::Write;
 ///
 /// # Panics
 ///
-/// If it has not: a test does not pass undone. With `HEADSTART_TESTS_SKIP` in the environment the test is left
-/// out instead, and standard error names it.
+/// If it has not: a test does not pass undone. With `HEADSTART_TESTS_SKIP` in the environment the test is
+/// left out instead, and standard error names it.
 #[track_caller]
 pub fn needs(what: &str, there: bool) -> bool {
     assert!(
@@ -141,8 +142,8 @@ pub fn plan_file(draft: &PlanDraft) -> PlanFile {
     PlanFile::new(draft.to_bytes().expect("a plan"))
 }
 
-/// A whole trace of one process, with evidence of uses, on one file system at `/`, in pages of 4 KiB, in which nothing
-/// happens for a second.
+/// A whole trace of one process, with evidence of uses, on one file system at `/`, in pages of 4 KiB, in
+/// which nothing happens for a second.
 pub fn trace() -> Trace {
     Trace {
         meta: Meta {
@@ -275,7 +276,8 @@ pub fn lookup(ms: u64, path: &str) -> Lookup {
     }
 }
 
-/// What has a file format, written without the checks of its writer: as somebody would who wants to deceive a reader.
+/// What has a file format, written without the checks of its writer: as somebody would who wants to deceive a
+/// reader.
 pub trait Forged {
     /// The file. Section lengths keep their limits all the same.
     fn forged(&self) -> Result<Vec<u8>, FormatError>;

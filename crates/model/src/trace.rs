@@ -3,8 +3,8 @@
 use crate::{Activity, FilePath, PageRange, PageSet};
 use serde::{Deserialize, Serialize};
 
-/// One start, as it happened: who ran, which pages of which files they used first and when, which paths they looked
-/// up, and which metadata blocks the file system had to read. Never file contents.
+/// One start, as it happened: who ran, which pages of which files they used first and when, which paths they
+/// looked up, and which metadata blocks the file system had to read. Never file contents.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Trace {
     /// How, where and of what the trace was taken.
@@ -19,7 +19,8 @@ pub struct Trace {
     pub filesystems: Vec<Filesystem>,
     /// The files used; uses refer to them by index.
     pub files: Vec<File>,
-    /// Where files were mapped and touched, ordered by file and page; may be of processes with different ones.
+    /// Where files were mapped and touched, ordered by file and page; may be of processes with different
+    /// ones.
     pub mappings: Vec<Mapping>,
     /// First uses of page ranges, ordered by time.
     pub uses: Vec<Use>,
@@ -31,8 +32,8 @@ pub struct Trace {
     pub marks: Vec<Mark>,
     /// What processors, block devices and memory did; `None` unless that was recorded on request.
     pub activity: Option<Activity>,
-    /// What a replay read ahead of the files used, ordered by [`Ahead::issued_ns`]; `None` where none ran, or nobody joined
-    /// it with the trace.
+    /// What a replay read ahead of the files used, ordered by [`Ahead::issued_ns`]; `None` where none ran, or
+    /// nobody joined it with the trace.
     pub ahead: Option<Vec<Ahead>>,
 }
 
@@ -75,7 +76,8 @@ pub enum Evidence {
     Uses,
     /// Pages asked for, from functions traced by fentry (5.10 to 6.11).
     Fentry,
-    /// Pages that entered the cache, the kernel's readahead included: over-states use, and blind to resident pages.
+    /// Pages that entered the cache, the kernel's readahead included: over-states use, and blind to resident
+    /// pages.
     Adds,
 }
 
@@ -123,8 +125,9 @@ pub struct Lost {
     pub events: u64,
     /// Files whose path could not be found while they existed.
     pub paths: u64,
-    /// Look-ups and metadata misses left out because there were too many, what users other than root used beyond their share
-    /// of a recording of everybody, and uses that were not seen, of fifty less than one. What a start needs is whole without them, or nearly.
+    /// Look-ups and metadata misses left out because there were too many, what users other than root used
+    /// beyond their share of a recording of everybody, and uses that were not seen, of fifty less than one.
+    /// What a start needs is whole without them, or nearly.
     pub dropped: u64,
     /// Whether the recording began when the start had begun already.
     pub late: bool,
@@ -163,8 +166,8 @@ pub struct Filesystem {
 pub struct File {
     /// Index into [`Trace::filesystems`]; `None` if its file system was mounted nowhere the recorder saw.
     pub filesystem: Option<u32>,
-    /// Absolute path of the file's real location (below an overlay: in its layer, unless the recorder does not see that); relative to the file system's
-    /// root where `filesystem` is `None`.
+    /// Absolute path of the file's real location (below an overlay: in its layer, unless the recorder does
+    /// not see that); relative to the file system's root where `filesystem` is `None`.
     pub path: FilePath,
     /// The path through an overlay, where there is one.
     pub overlay: Option<FilePath>,
@@ -193,7 +196,8 @@ pub enum FileState {
     Replaced,
     /// Its file system is not visible to the recorder, or not asked.
     Unreachable,
-    /// It is there, and was not before the recording: what was read of it was written then, and read from no device.
+    /// It is there, and was not before the recording: what was read of it was written then, and read from no
+    /// device.
     Made,
 }
 
@@ -234,8 +238,8 @@ pub enum UseKind {
     Fault,
     /// Entered the page cache: no evidence of use.
     Add,
-    /// Mapped around a fault of which the page is known, and told as [`UseKind::Fault`]: others of these up to 16 may
-    /// have been touched as well.
+    /// Mapped around a fault of which the page is known, and told as [`UseKind::Fault`]: others of these up
+    /// to 16 may have been touched as well.
     Around,
 }
 
@@ -348,8 +352,8 @@ impl Trace {
         }
     }
 
-    /// How much of [`ROWS`](crate::limits::ROWS) it takes without its activity: twice its processes, files, uses, look-ups
-    /// and metadata misses.
+    /// How much of [`ROWS`](crate::limits::ROWS) it takes without its activity: twice its processes, files,
+    /// uses, look-ups and metadata misses.
     pub fn rows(&self) -> usize {
         2 * (self.processes.len() + self.files.len() + self.kept())
     }

@@ -5,7 +5,8 @@ use std::ops::RangeInclusive;
 /// The first user id of people (`UID_MIN` of login.defs(5)); those below are of the system and its services.
 const FIRST_OF_PEOPLE: u32 = 1000;
 
-/// Beyond that, those that belong to the system: of greeters, of services with `DynamicUser=`, and nobody's (systemd, UIDS-GIDS.md).
+/// Beyond that, those that belong to the system: of greeters, of services with `DynamicUser=`, and nobody's
+/// (systemd, UIDS-GIDS.md).
 const OF_SERVICES: RangeInclusive<u32> = 60578..=65534;
 
 /// Whether a user is a person, and not the system (decision 9).

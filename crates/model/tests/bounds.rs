@@ -26,7 +26,7 @@ fn alone() -> MutexGuard<'static, ()> {
 
 /// Reads a file as what it says it is, all of it, and says whether it could be read.
 fn reads(bytes: &[u8]) -> bool {
-    match Kind::of(bytes).unwrap() {
+    match Kind::detect(bytes).unwrap() {
         Kind::Trace => Trace::from_bytes(bytes).is_ok(),
         Kind::Profile => Profile::from_bytes(bytes).is_ok(),
         Kind::Outcome => Outcome::from_bytes(bytes).is_ok(),
@@ -76,7 +76,7 @@ fn sound() -> Vec<Vec<u8>> {
 
 /// The file with one section replaced, compressed if it was; `None` if it became too large.
 fn with(bytes: &[u8], changed: [u8; 4], section: &[u8]) -> Option<Vec<u8>> {
-    let kind = Kind::of(bytes).unwrap();
+    let kind = Kind::detect(bytes).unwrap();
     let file = Container::new(kind, bytes).unwrap();
     let mut writer = Writer::new(kind);
     for tag in file.tags() {
@@ -93,8 +93,8 @@ fn with(bytes: &[u8], changed: [u8; 4], section: &[u8]) -> Option<Vec<u8>> {
 #[test]
 fn audit_06_a_small_file_cannot_take_gigabytes() {
     let _alone = alone();
-    // Zeros are empty texts, paths, lists and columns; of ones each element has one of something; the rest are numbers and
-    // counts as large as they can be.
+    // Zeros are empty texts, paths, lists and columns; of ones each element has one of something; the rest
+    // are numbers and counts as large as they can be.
     let patterns: [&[u8]; 7] = [
         &[0],
         &[1],
@@ -106,7 +106,7 @@ fn audit_06_a_small_file_cannot_take_gigabytes() {
     ];
     for file in sound() {
         assert!(bounded("a sound file", &file));
-        let kind = Kind::of(&file).unwrap();
+        let kind = Kind::detect(&file).unwrap();
         for tag in Container::new(kind, &file).unwrap().tags() {
             for pattern in patterns {
                 // From below the limits of all sections to far above them.
@@ -127,7 +127,7 @@ fn audit_06_a_small_file_cannot_take_gigabytes() {
 fn audit_06_a_count_in_any_place_takes_no_memory() {
     let _alone = alone();
     for file in sound() {
-        let kind = Kind::of(&file).unwrap();
+        let kind = Kind::detect(&file).unwrap();
         let container = Container::new(kind, &file).unwrap();
         for tag in container.tags() {
             let section = container.section(&tag, usize::MAX).unwrap();
@@ -271,8 +271,9 @@ fn audit_06_many_records_of_a_plan_cannot_share_one_long_text() {
 #[test]
 fn audit_06_a_frame_cannot_ask_for_a_large_window() {
     let _alone = alone();
-    // RFC 8878: magic, a frame header descriptor that says nothing of the content's size, a window of 2^31 bytes, and a
-    // last block of one byte repeated 100,000 times. The decoder's own memory is not Rust's: the process's is looked at.
+    // RFC 8878: magic, a frame header descriptor that says nothing of the content's size, a window of 2^31
+    // bytes, and a last block of one byte repeated 100,000 times. The decoder's own memory is not Rust's: the
+    // process's is looked at.
     let count = 100_000u32;
     let block = count << 3 | 1 << 1 | 1;
     let frame = [

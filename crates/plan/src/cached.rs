@@ -1,9 +1,11 @@
 //! Devices behind a cache that large sequential reads pass by (bcache: `sequential_cutoff`).
 //!
-//! Such a cache adds up requests of which one begins where another ended, whoever asked for them; what comes once that is much does not get into it. A start that reads
-//! files here and there fills it. A plan would not: it reads the same files at once and by address, which looks like a copy of the disk. So of the pieces
-//! into which the device is divided by a quarter of that size every other one is read first, and then those between. A run is then of two pieces at most, and the head goes over
-//! the device twice instead of once, until the cache has what the start needs.
+//! Such a cache adds up requests of which one begins where another ended, whoever asked for them; what comes
+//! once that is much does not get into it. A start that reads files here and there fills it. A plan would
+//! not: it reads the same files at once and by address, which looks like a copy of the disk. So of the pieces
+//! into which the device is divided by a quarter of that size every other one is read first, and then those
+//! between. A run is then of two pieces at most, and the head goes over the device twice instead of once,
+//! until the cache has what the start needs.
 
 use crate::request::{Ordered, Turn};
 use headstart_model::limits;
@@ -11,10 +13,11 @@ use headstart_model::machine::{Device, DeviceClass, Machine};
 
 /// A run of two pieces is half of what passes the cache by.
 const PIECES: u64 = 4;
-/// What the kernel reads ahead for anybody is as much: where less passes the cache by, starts fill it no more than a replay does.
+/// What the kernel reads ahead for anybody is as much: where less passes the cache by, starts fill it no more
+/// than a replay does.
 const LEAST: u64 = 128 << 10;
-/// What is needed first is read first where no head moves: so many bytes are put into another order at once, and what there is up to an odd piece: one that
-/// follows the last of those before follows no odd one then.
+/// What is needed first is read first where no head moves: so many bytes are put into another order at once,
+/// and what there is up to an odd piece: one that follows the last of those before follows no odd one then.
 const WINDOW: u64 = 32 << 20;
 
 /// The size of a device's pieces; `None` where no cache is in the way.
@@ -57,8 +60,8 @@ pub(crate) fn cut(requests: &mut Vec<Ordered>, machine: &Machine) {
     *requests = result;
 }
 
-/// Puts requests in issue order into one in which no run is long. A start that waits for so many requests of a device (`holds`) waits for the same
-/// ones.
+/// Puts requests in issue order into one in which no run is long. A start that waits for so many requests of
+/// a device (`holds`) waits for the same ones.
 pub(crate) fn spread(requests: &mut Vec<Ordered>, machine: &Machine, holds: &[u32]) {
     let page = u64::from(machine.page_size.max(1));
     let mut order: Vec<usize> = (0..requests.len()).collect();
@@ -103,7 +106,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     /// The longest run of a plan's data that a cache would add up, bytes, and all of it.
-    fn longest(draft: &PlanDraft, at: &HashMap<u32, u64>) -> (u64, u64) {
+    fn longest_run(draft: &PlanDraft, at: &HashMap<u32, u64>) -> (u64, u64) {
         let mut ends: HashMap<u64, u64> = HashMap::new();
         let (mut longest, mut all) = (0, 0);
         for request in draft.requests.iter().filter(|r| r.kind == RequestKind::Data) {
@@ -143,7 +146,10 @@ mod tests {
                 let places = draft.files.iter().enumerate();
                 let places =
                     places.map(|(n, file)| (n as u32, begins[file.path.as_path().to_str().unwrap()]));
-                (longest(&draft, &places.collect()), draft.devices[0].request_limit)
+                (
+                    longest_run(&draft, &places.collect()),
+                    draft.devices[0].request_limit,
+                )
             };
             let ((before, all), limit) = look(None);
             assert!(before > 4 * MIB, "{before}");

@@ -1,17 +1,18 @@
-//! Pages of files become ranges of bytes, cut where the file lies in pieces on the device, joined over holes that are
-//! cheaper to read than to jump.
+//! Pages of files become ranges of bytes, cut where the file lies in pieces on the device, joined over holes
+//! that are cheaper to read than to jump.
 
 use crate::parts::parts;
 use crate::request::{
     Files, Ordered, Piece, Turn, by_path, deadline_us, facts_of, first_use, level, plan_stage,
 };
-use headstart_model::machine::{DeviceClass, Extent, FileFacts, Found, Machine};
+use headstart_model::machine::{DeviceClass, Extent, FileFacts, Machine, PathKind};
 use headstart_model::plan::{Request, RequestKind};
 use headstart_model::profile::{Entry, TAIL_PAGES, Version};
 use headstart_model::{PageRange, PageSet, Profile, limits};
 
-/// Of a file that was replaced since it was learned, only pages this certain are read: an update moves contents, but
-/// what every start needs of the old file (headers, symbol tables, most code) it mostly needs of the new one too.
+/// Of a file that was replaced since it was learned, only pages this certain are read: an update moves
+/// contents, but what every start needs of the old file (headers, symbol tables, most code) it mostly needs
+/// of the new one too.
 const CERTAIN: f32 = 0.9;
 
 /// Requests for the data of all files, in the profile's order.
@@ -29,7 +30,7 @@ pub(crate) fn requests(
         if result.len() >= limits::REQUESTS {
             break;
         }
-        let Some(facts) = facts_of(&by_path, entry).filter(|f| f.found == Found::File) else {
+        let Some(facts) = facts_of(&by_path, entry).filter(|f| f.found == PathKind::File) else {
             continue;
         };
         let Some(device) = facts.device else { continue };
@@ -52,8 +53,8 @@ pub(crate) fn requests(
             false => PageSet::new(),
         };
         let bridge = if bridges { cost.bridge() } else { 0 };
-        let of = |pages: &PageSet| pieces(pages, facts, page, bridge);
-        let (mut pieces, last) = (of(&pages), of(&last));
+        let pieces_of = |pages: &PageSet| pieces(pages, facts, page, bridge);
+        let (mut pieces, last) = (pieces_of(&pages), pieces_of(&last));
         if cost.class != DeviceClass::Disk {
             let parts = pieces
                 .into_iter()
@@ -66,8 +67,8 @@ pub(crate) fn requests(
         let Some(file) = files.index(facts, device) else {
             continue;
         };
-        let all = pieces.into_iter().map(|piece| (piece, false));
-        for (piece, from_end) in all.chain(last.into_iter().map(|piece| (piece, true))) {
+        let parts = pieces.into_iter().map(|piece| (piece, false));
+        for (piece, from_end) in parts.chain(last.into_iter().map(|piece| (piece, true))) {
             let pages = PageRange {
                 start: piece.start / page,
                 end: piece.end.div_ceil(page),
@@ -118,9 +119,9 @@ fn written(entry: &Entry, facts: &FileFacts) -> bool {
     entry.tail.is_some() && !replaced(entry, facts)
 }
 
-/// The pages with those behind them, and the facts with a place for these, of a file that is read up to where it is written and has
-/// room behind that, as journals have: by the next start more of the room is written, and that is read too. What is not written by
-/// then is read from no device.
+/// The pages with those behind them, and the facts with a place for these, of a file that is read up to where
+/// it is written and has room behind that, as journals have: by the next start more of the room is written,
+/// and that is read too. What is not written by then is read from no device.
 fn appended(entry: &Entry, facts: &FileFacts, pages: &PageSet, page: u64) -> Option<(PageSet, FileFacts)> {
     let last = facts.extents.last()?;
     let written_end = last.logical.saturating_add(last.length);
@@ -161,8 +162,8 @@ pub(crate) fn pieces(pages: &PageSet, facts: &FileFacts, page: u64, bridge: u64)
     pieces
 }
 
-/// Whether the next piece is read with the last: it follows within the bridge, in the file and on the device alike. On
-/// the device it may follow sooner: compressed bytes are fewer.
+/// Whether the next piece is read with the last: it follows within the bridge, in the file and on the device
+/// alike. On the device it may follow sooner: compressed bytes are fewer.
 fn continues(last: &Piece, next: &Piece, bridge: u64) -> bool {
     let in_place = match (last.physical, next.physical) {
         (Some(a), Some(b)) => b.checked_sub(a).is_some_and(|way| way <= next.start - last.start),
@@ -172,8 +173,8 @@ fn continues(last: &Piece, next: &Piece, bridge: u64) -> bool {
     in_place && next.start - last.end <= bridge
 }
 
-/// The bytes from `start` to `end` cut at the extents; what no extent holds (a hole) is read by nobody. Without
-/// extents the bytes stay whole.
+/// The bytes from `start` to `end` cut at the extents; what no extent holds (a hole) is read by nobody.
+/// Without extents the bytes stay whole.
 fn cuts(start: u64, end: u64, extents: &[Extent], page: u64) -> Vec<Piece> {
     if start >= end {
         return Vec::new();
@@ -189,8 +190,8 @@ fn cuts(start: u64, end: u64, extents: &[Extent], page: u64) -> Vec<Piece> {
     let first = extents.partition_point(|e| e.logical + e.length <= start);
     let mut pieces: Vec<Piece> = Vec::new();
     for extent in extents[first..].iter().take_while(|e| e.logical < end) {
-        // Where a file system packs tighter than in pages (compressed, small blocks), the page that two extents share
-        // is read with the first.
+        // Where a file system packs tighter than in pages (compressed, small blocks), the page that two
+        // extents share is read with the first.
         let behind = pieces.last().map_or(start, |last| last.end);
         let from = (extent.logical / page * page).max(behind);
         let to = (extent.logical + extent.length).next_multiple_of(page).min(end);

@@ -7,13 +7,14 @@ use std::cmp::Ordering;
 
 /// The first needs of a profile's paths, by path.
 ///
-/// A directory is needed when the first path below it is. Paths are not listed with all directories above them: a profile
-/// of 7 MB may have paths of two thousand components each, and so 4 million directories of 8 GB together.
+/// A directory is needed when the first path below it is. Paths are not listed with all directories above
+/// them: a profile of 7 MB may have paths of two thousand components each, and so 4 million directories of 8
+/// GB together.
 pub(crate) struct Deadlines<'a> {
     /// In the order of [`order`], in which what is below a directory follows it.
     paths: Vec<&'a [u8]>,
-    /// A tree of minima: that of node `i` is the lesser of nodes `2 i` and `2 i + 1`; the leaves, one for each path, are the
-    /// second half.
+    /// A tree of minima: that of node `i` is the lesser of nodes `2 i` and `2 i + 1`; the leaves, one for
+    /// each path, are the second half.
     first: Vec<First>,
 }
 
@@ -42,32 +43,32 @@ fn at_or_below(path: &[u8], directory: &[u8]) -> bool {
 }
 
 impl<'a> Deadlines<'a> {
-    pub fn of(profile: &'a Profile) -> Deadlines<'a> {
+    pub fn new(profile: &'a Profile) -> Deadlines<'a> {
         Deadlines::of_those(profile, &|_| true)
     }
 
     /// Of those entries only.
     pub fn of_those(profile: &'a Profile, is_one: &dyn Fn(&Entry) -> bool) -> Deadlines<'a> {
-        let mut all: Vec<(&[u8], First)> = Vec::with_capacity(profile.entries.len());
+        let mut firsts: Vec<(&[u8], First)> = Vec::with_capacity(profile.entries.len());
         for entry in profile.entries.iter().filter(|entry| is_one(entry)) {
             let deadline = (deadline_us(entry.first_use_ns), plan_stage(entry.stage));
             let names = [Some(&entry.path), entry.overlay.as_ref()];
-            all.extend(
+            firsts.extend(
                 names
                     .into_iter()
                     .flatten()
                     .map(|path| (path.as_bytes(), deadline)),
             );
         }
-        all.sort_unstable_by(|a, b| order(a.0, b.0));
-        let count = all.len();
+        firsts.sort_unstable_by(|a, b| order(a.0, b.0));
+        let count = firsts.len();
         let mut first = vec![NEVER; count];
-        first.extend(all.iter().map(|(_, deadline)| *deadline));
+        first.extend(firsts.iter().map(|(_, deadline)| *deadline));
         for node in (1..count).rev() {
             first[node] = first[2 * node].min(first[2 * node + 1]);
         }
         Deadlines {
-            paths: all.into_iter().map(|(path, _)| path).collect(),
+            paths: firsts.into_iter().map(|(path, _)| path).collect(),
             first,
         }
     }
@@ -77,7 +78,8 @@ impl<'a> Deadlines<'a> {
         self.first(path).map_or(0, |(deadline_us, _)| deadline_us)
     }
 
-    /// When the first of what is at or below the path is needed, and in which stage; `None` if nothing there is.
+    /// When the first of what is at or below the path is needed, and in which stage; `None` if nothing there
+    /// is.
     pub fn first(&self, path: &FilePath) -> Option<First> {
         let path = path.as_bytes();
         let begin = self
@@ -128,7 +130,7 @@ mod tests {
             entry("/a/bc", 3),
             through,
         ]);
-        let deadlines = Deadlines::of(&profile);
+        let deadlines = Deadlines::new(&profile);
         for (path, ms) in [
             ("/", 1),
             ("/a", 3),
@@ -143,14 +145,14 @@ mod tests {
         ] {
             assert_eq!(deadlines.get(&path.into()), ms * 1000, "{path}");
         }
-        assert_eq!(Deadlines::of(&testing::profile(Vec::new())).get(&"/".into()), 0);
+        assert_eq!(Deadlines::new(&testing::profile(Vec::new())).get(&"/".into()), 0);
     }
 
     #[test]
     fn audit_06_deep_paths_take_no_more_than_themselves() {
         let deep = |index: usize| testing::entry(&format!("{}/{index:04}", "/a".repeat(2000)));
         let profile = testing::profile((0..1700).map(deep).collect());
-        let deadlines = Deadlines::of(&profile);
+        let deadlines = Deadlines::new(&profile);
         assert_eq!(deadlines.paths.len() + deadlines.first.len(), 3 * 1700);
         assert_eq!(deadlines.get(&"/a/a/a".into()), 0);
     }

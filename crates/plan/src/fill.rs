@@ -1,13 +1,14 @@
 //! What is fetched of a lazily filled volume before it is asked for.
 //!
-//! There the first read of a granule waits until all of it was fetched from elsewhere ([`FirstTouch`]), some at a time. Requests
-//! for files come at that one by one: several wait for the same granule, those for metadata for the last of theirs before the
-//! first file is opened, and the device fetches fewer at once than it could. So a replay reads one page of each granule
-//! through the block device, in the order in which the requests need them, and asks for files when theirs are there. Holes
-//! between what is needed of a granule cost nothing, however large: nothing of them is read.
+//! There the first read of a granule waits until all of it was fetched from elsewhere ([`FirstTouch`]), some
+//! at a time. Requests for files come at that one by one: several wait for the same granule, those for
+//! metadata for the last of theirs before the first file is opened, and the device fetches fewer at once than
+//! it could. So a replay reads one page of each granule through the block device, in the order in which the
+//! requests need them, and asks for files when theirs are there. Holes between what is needed of a granule
+//! cost nothing, however large: nothing of them is read.
 //!
-//! It is planned where the start is read earlier for it by half a fetch at least; both ways are gone through in time. What a
-//! device costs beyond the first touch decides all else, as elsewhere.
+//! It is planned where the start is read earlier for it by half a fetch at least; both ways are gone through
+//! in time. What a device costs beyond the first touch decides all else, as elsewhere.
 
 use crate::request::{Ordered, Turn};
 use headstart_model::limits;
@@ -122,7 +123,8 @@ impl<'a> Volume<'a> {
         there
     }
 
-    /// When all of these are read: what the data waits for first, then the others, as many at once as the device likes.
+    /// When all of these are read: what the data waits for first, then the others, as many at once as the
+    /// device likes.
     fn read(&mut self, requests: &[(u32, &Ordered)]) -> u64 {
         let latency = nanoseconds(self.cost.latency);
         let mut free: BinaryHeap<Reverse<u64>> =
@@ -165,7 +167,8 @@ mod tests {
     /// Blocks of a granule.
     const EACH: u64 = GRANULE / PAGE;
 
-    /// Files of two pages at these blocks, needed one after the other, on a volume that is filled as it is read.
+    /// Files of two pages at these blocks, needed one after the other, on a volume that is filled as it is
+    /// read.
     fn volume(blocks: &[u64]) -> (Vec<headstart_model::profile::Entry>, Machine) {
         let name = |n: usize| format!("/m/{n:04}");
         let files = blocks.iter().enumerate();
@@ -218,7 +221,8 @@ mod tests {
 
     #[test]
     fn metadata_comes_when_it_is_needed() {
-        // Each file's lies in a granule of its own, and so does its data; one is needed 20 ms after the other.
+        // Each file's lies in a granule of its own, and so does its data; one is needed 20 ms after the
+        // other.
         let blocks: Vec<u64> = (0..40).map(|n| (1 + n) * EACH).collect();
         let (mut entries, mut machine) = volume(&blocks);
         for (n, (entry, it)) in entries.iter_mut().zip(&mut machine.files).enumerate() {

@@ -1,37 +1,38 @@
 //! The floor: the least time any order of reads could give a start on its devices.
 //!
-//! Whatever is read when, at each moment `t` of the start all that is used before `t` must have been read, and what the
-//! start does after `t` is still to come. So no start ends before the device's best time for what is used before `t`, plus
-//! what a warm start takes after `t`; the largest of these sums over all moments is the floor.
+//! Whatever is read when, at each moment `t` of the start all that is used before `t` must have been read,
+//! and what the start does after `t` is still to come. So no start ends before the device's best time for
+//! what is used before `t`, plus what a warm start takes after `t`; the largest of these sums over all
+//! moments is the floor.
 //!
-//! The best time is of the cost model ([`Cost`]) and takes the bytes where they lie: of one head the time of a pass in
-//! address order, from the first of them on; elsewhere the larger of the time the bytes take and the time the requests
-//! take, all of them asked for at once and joined over the holes that make that least. Where a device is filled as it is
-//! read, it is no less than the fetches of all granules take.
+//! The best time is of the cost model ([`Cost`]) and takes the bytes where they lie: of one head the time of
+//! a pass in address order, from the first of them on; elsewhere the larger of the time the bytes take and
+//! the time the requests take, all of them asked for at once and joined over the holes that make that least.
+//! Where a device is filled as it is read, it is no less than the fetches of all granules take.
 //!
-//! A start may have been held, and may have waited for its reads. So times count from its first use, a warm start takes what is left
-//! without the time that its threads waited, and what was used at some time was used by a warm start not later. A boot ends when the
-//! machine is up, though it is recorded until it is quiet.
+//! A start may have been held, and may have waited for its reads. So times count from its first use, a warm
+//! start takes what is left without the time that its threads waited, and what was used at some time was used
+//! by a warm start not later. A boot ends when the machine is up, though it is recorded until it is quiet.
 //!
-//! Only what was surely used counts: of pages that were mapped around a touched one nobody knows whether they were, and of
-//! a large directory one block is read. So the floor may be too low, and is not too high.
+//! Only what was surely used counts: of pages that were mapped around a touched one nobody knows whether they
+//! were, and of a large directory one block is read. So the floor may be too low, and is not too high.
 
 use crate::data::pieces;
 use crate::deadlines::Deadlines;
 use crate::request::Piece;
 use headstart_model::floor::{Above, Floor, Need};
-use headstart_model::machine::{Cost, DeviceClass, FileFacts, Found, Machine};
+use headstart_model::machine::{Cost, DeviceClass, FileFacts, Machine, PathKind};
 use headstart_model::plan::{Plan, Request, RequestKind};
 use headstart_model::trace::{Scope, UseKind, stage};
 use headstart_model::{FilePath, Outcome, PageRange, PageSet, Profile, Trace};
 use std::collections::{BTreeMap, HashMap};
 
-/// The floor is looked for at so many moments, with as many needs between one and the next. Between two of them it may be
-/// higher by what one step of the device takes, never lower.
+/// The floor is looked for at so many moments, with as many needs between one and the next. Between two of
+/// them it may be higher by what one step of the device takes, never lower.
 const MOMENTS: usize = 128;
 
-/// At each moment all needs before it are sorted once more (`PageSet::union`): so many at all of them together. Of a start with more than 16,384 needs there are
-/// fewer moments.
+/// At each moment all needs before it are sorted once more (`PageSet::union`): so many at all of them
+/// together. Of a start with more than 16,384 needs there are fewer moments.
 const LOOKS: usize = 1 << 21;
 
 /// A start that waited for block devices for a smaller share of its time was as good as warm.
@@ -87,7 +88,8 @@ fn moments(needs: usize) -> usize {
     (LOOKS / needs.max(1)).clamp(1, MOMENTS)
 }
 
-/// What the start that a trace tells of surely uses while it counts, in the order of time; `profile` is what was learned from that trace alone.
+/// What the start that a trace tells of surely uses while it counts, in the order of time; `profile` is what
+/// was learned from that trace alone.
 pub fn needs(trace: &Trace, profile: &Profile, machine: &Machine) -> Vec<Need> {
     let (took_ns, _) = computing(trace);
     let mut needed = needed(trace, profile, machine);
@@ -98,9 +100,9 @@ pub fn needs(trace: &Trace, profile: &Profile, machine: &Machine) -> Vec<Need> {
     needed
 }
 
-/// Where the time of a start with a replay went beyond its floor; `None` for a start without. `plan` is what was
-/// replayed.
-pub fn above(
+/// Where the time of a start with a replay went beyond its floor; `None` for a start without. `plan` is what
+/// was replayed.
+pub fn above_floor(
     floor: &Floor,
     trace: &Trace,
     profile: &Profile,
@@ -113,10 +115,10 @@ pub fn above(
     let used = by_device(&needed(trace, profile, machine));
     let nothing = PageSet::new();
     let devices = used.keys().chain(planned.keys());
-    let both = devices
+    let rates = devices
         .map(|device| {
-            let of = |sets: &BTreeMap<u32, PageSet>| sets.get(device).unwrap_or(&nothing).clone();
-            (*device, of(&used).union(&of(&planned)))
+            let device_pages = |sets: &BTreeMap<u32, PageSet>| sets.get(device).unwrap_or(&nothing).clone();
+            (*device, device_pages(&used).union(&device_pages(&planned)))
         })
         .collect();
     let left: f64 = used
@@ -143,7 +145,7 @@ pub fn above(
                 .saturating_sub(own_ns)
                 .saturating_sub(planned_ns),
         ),
-        take(best_time(&both, machine).saturating_sub(best_time(&used, machine))),
+        take(best_time(&rates, machine).saturating_sub(best_time(&used, machine))),
         take((left * 1e9) as u64),
     );
     Some(Above {
@@ -156,8 +158,8 @@ pub fn above(
     })
 }
 
-/// When the boot that a trace tells of was up, and a session had begun where it tells of one; `None` for programs, and where it
-/// does not tell.
+/// When the boot that a trace tells of was up, and a session had begun where it tells of one; `None` for
+/// programs, and where it does not tell.
 fn up_ns(trace: &Trace) -> Option<u64> {
     let began = |stage| Some(trace.marks.iter().find(|mark| mark.stage == stage)?.time_ns);
     let up_ns = began(stage::UP).filter(|_| trace.meta.scope == Scope::System)?;
@@ -168,14 +170,15 @@ fn up_ns(trace: &Trace) -> Option<u64> {
     )
 }
 
-/// How long the start took from its first use on, and how long it takes at least where it waits for nothing; nanoseconds.
+/// How long the start took from its first use on, and how long it takes at least where it waits for nothing;
+/// nanoseconds.
 fn computing(trace: &Trace) -> (u64, u64) {
     let elapsed_ns = trace.end.elapsed_ns;
     let end_ns = up_ns(trace).unwrap_or_else(|| trace.over_ns());
     // Nor is what it waited for at a barrier.
     let took_ns = end_ns.saturating_sub(trace.began_ns());
-    // What was computed until the machine was up nobody has asked by then. It does less when it is up, so this is too little, if
-    // anything.
+    // What was computed until the machine was up nobody has asked by then. It does less when it is up, so
+    // this is too little, if anything.
     let until_up = up_ns(trace).map_or(1.0, |up_ns| up_ns as f64 / elapsed_ns.max(1) as f64);
     let cpu_ns = trace.end.cpu_ns.map(|ns| (ns as f64 * until_up) as u64);
     let warm_ns = match (trace.end.blocked_ns, cpu_ns) {
@@ -203,7 +206,7 @@ fn needed(trace: &Trace, profile: &Profile, machine: &Machine) -> Vec<Need> {
         let Some(file) = trace.files.get(used.file as usize) else {
             continue;
         };
-        let Some(facts) = facts.get(&file.path).filter(|f| f.found == Found::File) else {
+        let Some(facts) = facts.get(&file.path).filter(|f| f.found == PathKind::File) else {
             continue;
         };
         let Some(device) = facts.device else { continue };
@@ -224,18 +227,18 @@ fn needed(trace: &Trace, profile: &Profile, machine: &Machine) -> Vec<Need> {
             });
         }
     }
-    let deadlines = Deadlines::of(profile);
+    let deadlines = Deadlines::new(profile);
     for facts in &machine.files {
         let Some(device) = facts.device else { continue };
         let ranges = facts.metadata.iter().map(|range| {
             let length = match facts.found {
-                Found::Directory => range.length.min(page),
+                PathKind::Directory => range.length.min(page),
                 _ => range.length,
             };
             (range.start, range.start.saturating_add(length))
         });
         // Of a directory the inode and one block.
-        let most = if facts.found == Found::Directory {
+        let most = if facts.found == PathKind::Directory {
             2
         } else {
             usize::MAX
@@ -287,7 +290,7 @@ pub(crate) struct Places<'a> {
 }
 
 impl<'a> Places<'a> {
-    pub fn of(plan: &'a Plan<'a>, machine: &'a Machine) -> Places<'a> {
+    pub fn new(plan: &'a Plan<'a>, machine: &'a Machine) -> Places<'a> {
         let mounts: HashMap<&[u8], u32> = machine
             .devices
             .iter()
@@ -304,7 +307,8 @@ impl<'a> Places<'a> {
         }
     }
 
-    /// The bytes of a request, and of which device they are. Those of which nobody knows where they lie are left out.
+    /// The bytes of a request, and of which device they are. Those of which nobody knows where they lie are
+    /// left out.
     pub fn of_request(&self, request: &Request) -> Vec<(u32, Bytes)> {
         let bytes = PageRange {
             start: request.offset,
@@ -340,7 +344,7 @@ impl<'a> Places<'a> {
 
 /// What a plan reads, where it lies.
 fn planned(plan: &Plan<'_>, machine: &Machine) -> BTreeMap<u32, PageSet> {
-    let places = Places::of(plan, machine);
+    let places = Places::new(plan, machine);
     let requests = plan.requests().take(plan.cut());
     sets(requests.flat_map(|request| places.of_request(&request)))
 }
@@ -367,8 +371,8 @@ fn granules(set: &PageSet, granule: u64) -> u64 {
     in_granules.collect::<PageSet>().pages()
 }
 
-/// A device's best time for these bytes of it, seconds: of one head in one pass in address order, elsewhere all asked for at
-/// once.
+/// A device's best time for these bytes of it, seconds: of one head in one pass in address order, elsewhere
+/// all asked for at once.
 pub fn sweep_seconds(set: &PageSet, cost: &Cost) -> f64 {
     if set.ranges().is_empty() {
         return 0.0;

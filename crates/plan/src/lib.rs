@@ -1,6 +1,7 @@
-//! A profile says what, a plan says where: [`plan`] turns a profile and the facts of this machine into requests in
-//! issue order. One cost model decides which holes are bridged ([`headstart_model::machine::Cost::bridge`]), whether
-//! requests go by address or by deadline, and where the memory budget cuts. Pure: the facts come from a snapshot.
+//! A profile says what, a plan says where: [`plan`] turns a profile and the facts of this machine into
+//! requests in issue order. One cost model decides which holes are bridged
+//! ([`headstart_model::machine::Cost::bridge`]), whether requests go by address or by deadline, and where the
+//! memory budget cuts. Pure: the facts come from a snapshot.
 
 mod cached;
 mod data;
@@ -8,7 +9,7 @@ mod deadlines;
 mod fill;
 pub mod floor;
 mod metadata;
-mod named;
+mod named_requests;
 mod neighbours;
 mod order;
 mod pace;
@@ -36,7 +37,8 @@ pub struct PlanOptions {
     pub budget: Option<u64>,
     /// Now, nanoseconds since 1970.
     pub now_unix_ns: u64,
-    /// How many times as long as by the cost model the key's replays took of late ([`pace`]); 1 where none has told.
+    /// How many times as long as by the cost model the key's replays took of late ([`pace`]); 1 where none
+    /// has told.
     pub pace: f64,
     /// Whether holes in files are bridged where that is cheaper than to jump over them.
     pub bridges: bool,
@@ -54,8 +56,8 @@ impl PlanOptions {
     }
 }
 
-/// The share of the available memory that a replay may fill if nothing else is said. Half: what a start reads it also
-/// works on, and its own memory must come from the rest.
+/// The share of the available memory that a replay may fill if nothing else is said. Half: what a start reads
+/// it also works on, and its own memory must come from the rest.
 pub const MEMORY_SHARE: f64 = 0.5;
 
 /// A path whose facts a plan needs.
@@ -69,7 +71,8 @@ pub struct Want {
     pub data: bool,
 }
 
-/// The paths whose facts a plan of this profile needs: those with enough votes, and their other names in overlays; as many as a plan may have files.
+/// The paths whose facts a plan of this profile needs: those with enough votes, and their other names in
+/// overlays; as many as a plan may have files.
 pub fn wanted(profile: &Profile) -> Vec<Want> {
     let threshold = profile.policy.threshold();
     let mut wanted = Vec::new();
@@ -131,7 +134,7 @@ pub fn plan(
     let mut requests = metadata::requests(profile, machine, recorded);
     requests.extend(metadata::lookups(profile, machine, &mut files));
     requests.extend(data::requests(profile, machine, options.bridges, &mut files));
-    named::mark(&mut requests, profile, machine, &files);
+    named_requests::mark(&mut requests, profile, machine, &files);
     // What a plan cannot take is left to the start.
     requests.retain(|r| usize::from(r.request.device) < limits::DEVICES);
     cached::cut(&mut requests, machine);

@@ -1,7 +1,7 @@
 //! What does not fit a plan is left out of it.
 
 use crate::{PlanOptions, Want, plan, wanted};
-use headstart_model::machine::{Device, Extent, FileFacts, Found, Machine};
+use headstart_model::machine::{Device, Extent, FileFacts, Machine, PathKind};
 use headstart_model::{FilePath, limits, testing};
 
 fn device(mount: &str, minor: usize) -> Device {
@@ -23,7 +23,7 @@ fn device(mount: &str, minor: usize) -> Device {
 fn file(path: &FilePath, device: usize) -> FileFacts {
     FileFacts {
         path: path.clone(),
-        found: Found::File,
+        found: PathKind::File,
         device: Some(device as u32),
         inode: 12,
         generation: 1,

@@ -1,18 +1,19 @@
-//! Metadata first: without it an open waits for reads one after the other. On ext2/3/4 its blocks are known and read
-//! through the block device; elsewhere the paths are looked up, many at once.
+//! Metadata first: without it an open waits for reads one after the other. On ext2/3/4 its blocks are known
+//! and read through the block device; elsewhere the paths are looked up, many at once.
 //!
-//! First comes only what no data can be asked for without ([`Turn::Metadata`]). What the start alone looks at is read amid the data, in the order
-//! of need: of a tree of 50,000 files it takes half a second on a network volume, and the program that will look at them comes first. Paths that
-//! it looks up are looked up beside the data there ([`Turn::After`]).
+//! First comes only what no data can be asked for without ([`Turn::Metadata`]). What the start alone looks at
+//! is read amid the data, in the order of need: of a tree of 50,000 files it takes half a second on a network
+//! volume, and the program that will look at them comes first. Paths that it looks up are looked up beside
+//! the data there ([`Turn::After`]).
 //!
-//! On one head each place is a jump, and directories lie in many. A replay opens files there by handle, for which it
-//! needs their inodes and maps only; directories, and whatever else the start alone looks at, are read in the data's
-//! sweep, as the head passes them.
+//! On one head each place is a jump, and directories lie in many. A replay opens files there by handle, for
+//! which it needs their inodes and maps only; directories, and whatever else the start alone looks at, are
+//! read in the data's sweep, as the head passes them.
 
 use crate::deadlines::{Deadlines, First, NEVER};
 use crate::parts::{AT_ONCE_US, part};
 use crate::request::{Files, Ordered, RecordedMetadata, Turn, by_path, facts_of, level, plan_stage};
-use headstart_model::machine::{Device, DeviceClass, FileFacts, Found, Machine};
+use headstart_model::machine::{Device, DeviceClass, FileFacts, Machine, PathKind};
 use headstart_model::plan::{NO_FILE, Request, RequestKind};
 use headstart_model::profile::{Entry, Need};
 use headstart_model::{FilePath, PageRange, PageSet, Profile};
@@ -21,10 +22,11 @@ use std::collections::{HashMap, HashSet};
 /// Pages, and when the first of those who need them does.
 type Needed = Vec<(PageRange, First)>;
 
-/// Requests for metadata blocks. What data cannot be asked for without goes first, each device's in address order.
+/// Requests for metadata blocks. What data cannot be asked for without goes first, each device's in address
+/// order.
 pub(crate) fn requests(profile: &Profile, machine: &Machine, recorded: &[RecordedMetadata]) -> Vec<Ordered> {
     let page = u64::from(machine.page_size);
-    let deadlines = Deadlines::of(profile);
+    let deadlines = Deadlines::new(profile);
     let data = data_files(profile, machine);
     let threshold = profile.policy.threshold();
     let is_read = |entry: &Entry| entry.all_ranges().any(|r| r.weight >= threshold);
@@ -34,7 +36,7 @@ pub(crate) fn requests(profile: &Profile, machine: &Machine, recorded: &[Recorde
     let is_missing = |entry: &Entry| {
         by_path
             .get(&entry.path)
-            .is_some_and(|f| f.found == Found::Missing)
+            .is_some_and(|f| f.found == PathKind::Missing)
     };
     let missing = Deadlines::of_those(profile, &is_missing);
     let is_walked = profile.key.user().is_some_and(|user| user != 0);
@@ -47,8 +49,8 @@ pub(crate) fn requests(profile: &Profile, machine: &Machine, recorded: &[Recorde
     {
         let one_head = device.cost.class == DeviceClass::Disk;
         let by_handle = by_handle(machine, index, &data);
-        // Whether the replay waits for it: also for the directories on the way, where data is opened by path, and where the replay checks whether the
-        // user whose start it is may go there.
+        // Whether the replay waits for it: also for the directories on the way, where data is opened by path,
+        // and where the replay checks whether the user whose start it is may go there.
         let goes_first = |facts: &FileFacts| match (by_handle, one_head) {
             (true, _) if is_walked => read.first(&facts.path).is_some(),
             (true, _) => data.contains(&facts.path),
@@ -146,7 +148,8 @@ fn in_parts(pages: &PageSet, page: u64) -> Vec<PageRange> {
     parts
 }
 
-/// Joins what is needed at once and lies one behind the other, to `most` pages: over holes of at most `holes` pages that nobody else reads.
+/// Joins what is needed at once and lies one behind the other, to `most` pages: over holes of at most `holes`
+/// pages that nobody else reads.
 fn at_once(parts: Vec<Joined>, holes: u64, others: &PageSet, most: u64) -> Vec<Joined> {
     let mut result: Vec<Joined> = Vec::with_capacity(parts.len());
     for next in parts {
@@ -216,16 +219,18 @@ fn joined(ranges: &[PageRange], wanted: &PageSet, mut needed: Needed) -> Vec<Joi
     result
 }
 
-/// Whether all metadata comes amid the data, in the order of need. On a volume that is filled as it is read it lies in half of the granules, and a start
-/// that waits until all of those are fetched has nothing to compute with meanwhile. Requests wait there until what they and all before
-/// them need is fetched, so files are not opened before their metadata is there.
+/// Whether all metadata comes amid the data, in the order of need. On a volume that is filled as it is read
+/// it lies in half of the granules, and a start that waits until all of those are fetched has nothing to
+/// compute with meanwhile. Requests wait there until what they and all before them need is fetched, so files
+/// are not opened before their metadata is there.
 fn by_need(device: &Device) -> bool {
     device.metadata_by_block && device.cost.class != DeviceClass::Disk && device.first_touch.is_some()
 }
 
-/// Whether the files of a device are opened by handle: on one head, where metadata is read by block. An overlay's files
-/// have other numbers than those below it; there paths are needed, and with them directories first. And where blocks are
-/// smaller than pages, the page of a directory reaches over the data beside it: amid the data each would be a jump back.
+/// Whether the files of a device are opened by handle: on one head, where metadata is read by block. An
+/// overlay's files have other numbers than those below it; there paths are needed, and with them directories
+/// first. And where blocks are smaller than pages, the page of a directory reaches over the data beside it:
+/// amid the data each would be a jump back.
 fn by_handle(machine: &Machine, device: usize, data: &HashSet<&FilePath>) -> bool {
     let page = u64::from(machine.page_size);
     let one_head = |d: &Device| d.metadata_by_block && d.cost.class == DeviceClass::Disk;
@@ -249,7 +254,7 @@ fn data_files<'a>(profile: &Profile, machine: &'a Machine) -> HashSet<&'a FilePa
         if entry.ranges.iter().any(|r| r.weight >= threshold) {
             data.extend(
                 facts_of(&by_path, entry)
-                    .filter(|f| f.found == Found::File)
+                    .filter(|f| f.found == PathKind::File)
                     .map(|f| &f.path),
             );
         }
@@ -261,17 +266,17 @@ pub(crate) fn bridge_pages(device: &Device, page: u64) -> u64 {
     device.cost.bridge() / page
 }
 
-/// Look-ups of what no metadata block answers: everything but data files where metadata is not read by block, and
-/// missing names everywhere (which block of a large directory would hold a name that is not there, the file system
-/// knows best).
+/// Look-ups of what no metadata block answers: everything but data files where metadata is not read by block,
+/// and missing names everywhere (which block of a large directory would hold a name that is not there, the
+/// file system knows best).
 pub(crate) fn lookups(profile: &Profile, machine: &Machine, files: &mut Files) -> Vec<Ordered> {
     let threshold = profile.policy.threshold();
-    let deadlines = Deadlines::of(profile);
+    let deadlines = Deadlines::new(profile);
     let by_path = by_path(machine);
     let mut needs: HashMap<&FilePath, (Need, u8, bool)> = HashMap::new();
     for entry in profile.entries.iter().filter(|e| e.weight >= threshold) {
         if let Some(facts) = facts_of(&by_path, entry) {
-            let data = facts.found == Found::File && entry.ranges.iter().any(|r| r.weight >= threshold);
+            let data = facts.found == PathKind::File && entry.ranges.iter().any(|r| r.weight >= threshold);
             needs.insert(&facts.path, (entry.need, plan_stage(entry.stage), data));
         }
     }
@@ -295,11 +300,11 @@ pub(crate) fn lookups(profile: &Profile, machine: &Machine, files: &mut Files) -
             continue;
         };
         let ask = match facts.found {
-            Found::Missing => true,
-            Found::Directory | Found::Symlink => !device.metadata_by_block,
+            PathKind::Missing => true,
+            PathKind::Directory | PathKind::Symlink => !device.metadata_by_block,
             // A data file is opened anyway.
-            Found::File => !device.metadata_by_block && !data,
-            Found::Special | Found::NotLocal => false,
+            PathKind::File => !device.metadata_by_block && !data,
+            PathKind::Special | PathKind::NotLocal => false,
         };
         if !ask {
             continue;
@@ -307,7 +312,7 @@ pub(crate) fn lookups(profile: &Profile, machine: &Machine, files: &mut Files) -
         let Some(file) = files.index(facts, index) else {
             continue;
         };
-        let list = facts.found == Found::Directory && need == Need::List;
+        let list = facts.found == PathKind::Directory && need == Need::List;
         result.push(Ordered {
             request: Request {
                 kind: if list {

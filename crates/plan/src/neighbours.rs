@@ -1,11 +1,11 @@
 //! What lies together on a device is asked for together.
 //!
-//! Where a request costs more than the bytes of a page ([`worthwhile`]), files that lie one behind the other are best read
-//! by one request, and the replay makes one of those that stand one behind the other in the plan ([`Request::follows`]).
-//! They stand in the order in which the start needs them; a neighbour that it needs later is taken along, so that more
-//! become one. That brings forward what is needed later, and so delays what is needed in between by the time its bytes
-//! take. How much later it may be needed is found by trying: as much as lets the start end, by the cost model, hardly later
-//! ([`HARDLY`]).
+//! Where a request costs more than the bytes of a page ([`worthwhile`]), files that lie one behind the other
+//! are best read by one request, and the replay makes one of those that stand one behind the other in the
+//! plan ([`Request::follows`]). They stand in the order in which the start needs them; a neighbour that it
+//! needs later is taken along, so that more become one. That brings forward what is needed later, and so
+//! delays what is needed in between by the time its bytes take. How much later it may be needed is found by
+//! trying: as much as lets the start end, by the cost model, hardly later ([`HARDLY`]).
 //!
 //! A disk's plan is in address order anyway, and what is near passes under its head.
 //!
@@ -19,9 +19,10 @@ use headstart_model::plan::RequestKind;
 /// What is needed later by these shares of the time that the start takes may be taken along.
 const LATER: [f64; 6] = [0.0, 0.01, 0.03, 0.1, 0.3, 1.0];
 
-/// Ends that differ by this share, and by what one request takes, hardly differ. Where what limits a volume is a rate of requests, one costs more than the
-/// probe can see, at few at a time: Python from a cloud volume of 3,000 reads a second took 0.91 to 0.96 s with 900 requests and 0.99 to 1.05 with 2,060, and
-/// with a tolerance of one request the model preferred now these and now those.
+/// Ends that differ by this share, and by what one request takes, hardly differ. Where what limits a volume
+/// is a rate of requests, one costs more than the probe can see, at few at a time: Python from a cloud volume
+/// of 3,000 reads a second took 0.91 to 0.96 s with 900 requests and 0.99 to 1.05 with 2,060, and with a
+/// tolerance of one request the model preferred now these and now those.
 const HARDLY: f64 = 0.03;
 
 /// Whether requests cost so much on a device that it pays to make one of several.
@@ -53,7 +54,8 @@ pub(crate) fn gather(requests: &mut [Ordered], machine: &Machine, start: Option<
         let attempts: Vec<Attempt> = attempts.collect();
         let ends = attempts.iter().map(|attempt| attempt.end);
         let least = ends.fold(f64::INFINITY, f64::min);
-        // Of those that hardly differ the one with the fewest requests: they also cost others, and the processors.
+        // Of those that hardly differ the one with the fewest requests: they also cost others, and the
+        // processors.
         let good = |attempt: &Attempt| attempt.end <= least * (1.0 + HARDLY) + cost.latency;
         let Some(best) = attempts.into_iter().rev().find(good) else {
             continue;
@@ -105,7 +107,8 @@ struct Attempt {
     leads: Vec<Lead>,
 }
 
-/// Takes along what is needed later by up to this share of the start's time, of requests by stage and address.
+/// Takes along what is needed later by up to this share of the start's time, of requests by stage and
+/// address.
 fn attempt(requests: &[&mut Ordered], cost: &Cost, start: Option<Start>, share: f64, page: u64) -> Attempt {
     // As many bytes as the replay asks for at once.
     let largest = cost.piece();
@@ -163,8 +166,8 @@ mod tests {
     use headstart_model::machine::{DeviceClass, Machine};
     use headstart_model::plan::PlanDraft;
 
-    /// Files of two pages each at these blocks, of which the start needs all in this order, a millisecond between one and
-    /// the next; a request costs as much as so many pages.
+    /// Files of two pages each at these blocks, of which the start needs all in this order, a millisecond
+    /// between one and the next; a request costs as much as so many pages.
     fn planned(blocks: &[u64], pages: u64) -> PlanDraft {
         let name = |n: usize| format!("/m/{n:03}");
         let files = blocks.iter().enumerate();
@@ -234,7 +237,8 @@ mod tests {
 
     #[test]
     fn of_groupings_that_end_the_start_at_nearly_the_same_time_the_one_with_the_fewest_requests_is_taken() {
-        // A start of 0.1 s, of which 3 % are three milliseconds; by what a request takes alone 55 would be left.
+        // A start of 0.1 s, of which 3 % are three milliseconds; by what a request takes alone 55 would be
+        // left.
         let blocks: Vec<u64> = (0..100).map(|n| 100 + n * 37 % 100 * 2).collect();
         let draft = planned(&blocks, 4);
         let alone = follows(&draft).into_iter().filter(|follows| !follows).count();

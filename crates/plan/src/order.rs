@@ -16,10 +16,10 @@ pub(crate) struct Order {
 
 /// Sorts the requests into issue order, and cuts at the budget (bytes).
 ///
-/// Turn after turn ([`Turn`]). The sweep goes by stage, and inside a stage by deadline; on a disk by address, in as many
-/// passes as its [`schedule`] has for this start, whatever the stage: what is needed later goes along only where that
-/// costs nothing; elsewhere neighbours go together where that pays ([`neighbours`]). Look-ups go from the root downwards, so that directories are there
-/// before what lies in them.
+/// Turn after turn ([`Turn`]). The sweep goes by stage, and inside a stage by deadline; on a disk by address,
+/// in as many passes as its [`schedule`] has for this start, whatever the stage: what is needed later goes
+/// along only where that costs nothing; elsewhere neighbours go together where that pays ([`neighbours`]).
+/// Look-ups go from the root downwards, so that directories are there before what lies in them.
 pub(crate) fn order(
     requests: &mut Vec<Ordered>,
     machine: &Machine,

@@ -1,8 +1,9 @@
 //! How long a replay took, beside what the cost model says of it.
 //!
-//! A device's cost is measured by a few reads, of one head by some near one another. How far a plan makes the head move, what the drive
-//! reads on by itself and who else reads meanwhile shows when the plan is replayed: the next one holds the start by that. And where a
-//! replay was faster than the model says is possible, the cost was measured of a busy device.
+//! A device's cost is measured by a few reads, of one head by some near one another. How far a plan makes the
+//! head move, what the drive reads on by itself and who else reads meanwhile shows when the plan is replayed:
+//! the next one holds the start by that. And where a replay was faster than the model says is possible, the
+//! cost was measured of a busy device.
 
 use crate::floor::{Places, sweep_seconds};
 use crate::schedule::step;
@@ -11,7 +12,8 @@ use headstart_model::machine::{DeviceClass, Machine};
 use headstart_model::outcome::ReplayReport;
 use headstart_model::plan::Plan;
 
-/// A replay that is modelled to read for less than this, seconds, says little: a single jump more is a large part of it.
+/// A replay that is modelled to read for less than this, seconds, says little: a single jump more is a large
+/// part of it.
 const LITTLE: f64 = 0.1;
 
 /// A device's part of a replay.
@@ -27,11 +29,11 @@ struct Part {
     to_ns: u64,
 }
 
-/// How many times as long as the cost model says a replay took on the device that it read from for longest: of one head what it read,
-/// in the order in which it did, elsewhere in the best order. `None` where it read next to nothing from any. `machine` is where its files
-/// lie.
+/// How many times as long as the cost model says a replay took on the device that it read from for longest:
+/// of one head what it read, in the order in which it did, elsewhere in the best order. `None` where it read
+/// next to nothing from any. `machine` is where its files lie.
 pub fn pace(plan: &Plan<'_>, report: &ReplayReport, machine: &Machine) -> Option<f32> {
-    let places = Places::of(plan, machine);
+    let places = Places::new(plan, machine);
     let requests: Vec<_> = plan.requests().collect();
     let mut parts = vec![Part::default(); machine.devices.len()];
     for issued in &report.issued {

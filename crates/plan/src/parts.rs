@@ -1,9 +1,9 @@
 //! Large pieces of files in parts, by when they are needed.
 //!
-//! A library of 65 MB lies in one piece, and a start needs a part of it at once and the rest over a second. As one request all of it comes
-//! before what another file is needed for in between, and in the order of the file. Where the order of reads costs nothing, each
-//! part has a need of its own; where requests cost, those that lie together and are needed at nearly the same time become one
-//! again ([`crate::neighbours`]).
+//! A library of 65 MB lies in one piece, and a start needs a part of it at once and the rest over a second.
+//! As one request all of it comes before what another file is needed for in between, and in the order of the
+//! file. Where the order of reads costs nothing, each part has a need of its own; where requests cost, those
+//! that lie together and are needed at nearly the same time become one again ([`crate::neighbours`]).
 
 use crate::request::{Piece, first_use};
 use headstart_model::profile::Entry;
@@ -13,7 +13,8 @@ use headstart_model::{PageRange, PageSet};
 const PART: u64 = 128 << 10;
 /// About as many parts are made of anything at most: the larger it is, the larger its parts.
 const MOST: u64 = 4096;
-/// What is needed within this time, microseconds, is needed at once. A profile does not tell finer times apart.
+/// What is needed within this time, microseconds, is needed at once. A profile does not tell finer times
+/// apart.
 pub(crate) const AT_ONCE_US: u32 = 10_000;
 const AT_ONCE: u64 = AT_ONCE_US as u64 * 1000;
 
@@ -22,7 +23,8 @@ pub(crate) fn part(of: u64) -> u64 {
     PART.max(of / MOST)
 }
 
-/// The parts of a piece, in the file's order: of what is needed at once one. `wanted` are the pages that are needed, in order.
+/// The parts of a piece, in the file's order: of what is needed at once one. `wanted` are the pages that are
+/// needed, in order.
 pub(crate) fn parts(piece: Piece, wanted: &PageSet, entry: &Entry, page: u64) -> Vec<Piece> {
     let step = part(piece.end - piece.start).next_multiple_of(page.max(1));
     let mut parts: Vec<Piece> = Vec::new();

@@ -1,7 +1,7 @@
 //! A request in the making, the files of a plan, and what is known of an entry.
 
 use headstart_model::limits;
-use headstart_model::machine::{FileFacts, Found, Machine};
+use headstart_model::machine::{FileFacts, Machine, PathKind};
 use headstart_model::plan::{PlanFileEntry, Request, RequestKind};
 use headstart_model::profile::Entry;
 use headstart_model::{FilePath, PageRange};
@@ -10,8 +10,8 @@ use std::collections::HashMap;
 /// The request that takes a later one along: when that is needed, and where it lies.
 pub(crate) type Lead = (u32, u64);
 
-/// A metadata page that the file system had to read in some earlier start: by mount point, because device numbers
-/// change.
+/// A metadata page that the file system had to read in some earlier start: by mount point, because device
+/// numbers change.
 pub type RecordedMetadata = (FilePath, PageRange);
 
 /// A request with what its order depends on.
@@ -25,15 +25,17 @@ pub(crate) struct Ordered {
     pub(crate) turn: Turn,
     /// The pass of its device that it is read in, where the sweep is done in several.
     pub(crate) pass: u16,
-    /// Of data that is asked for together with what lies beside it: when the first of all is needed, and where it lies.
+    /// Of data that is asked for together with what lies beside it: when the first of all is needed, and
+    /// where it lies.
     pub(crate) lead: Option<Lead>,
     /// Whether it is only for starts whose arguments name its file.
     pub(crate) is_named: bool,
 }
 
 impl Ordered {
-    /// Takes so many bytes from the beginning of a request for data, as a request of its own; nothing where there are none to be taken. On a disk a library is one
-    /// request: where memory has no room for all of it, it has for a part.
+    /// Takes so many bytes from the beginning of a request for data, as a request of its own; nothing where
+    /// there are none to be taken. On a disk a library is one request: where memory has no room for all of
+    /// it, it has for a part.
     pub(crate) fn beginning(&mut self, bytes: u64) -> Option<Ordered> {
         let whole = &mut self.request;
         if whole.kind != RequestKind::Data || bytes == 0 || bytes >= whole.length {
@@ -66,7 +68,8 @@ pub(crate) enum Turn {
     LookUps,
     /// Data, and the metadata that only the start needs.
     Sweep,
-    /// Look-ups that no data waits for: on one head they find their metadata in memory by then, elsewhere they go on beside the data.
+    /// Look-ups that no data waits for: on one head they find their metadata in memory by then, elsewhere
+    /// they go on beside the data.
     After,
 }
 
@@ -112,7 +115,7 @@ pub(crate) fn facts_of<'a>(
     by_path: &HashMap<&FilePath, &'a FileFacts>,
     entry: &Entry,
 ) -> Option<&'a FileFacts> {
-    let is_there = |f: &&&FileFacts| !matches!(f.found, Found::Missing | Found::NotLocal);
+    let is_there = |f: &&&FileFacts| !matches!(f.found, PathKind::Missing | PathKind::NotLocal);
     let direct = by_path.get(&entry.path);
     let through = entry.overlay.as_ref().and_then(|o| by_path.get(o));
     direct
@@ -139,7 +142,8 @@ pub(crate) fn deadline_us(first_use_ns: u64) -> u32 {
     u32::try_from(first_use_ns / 1000).unwrap_or(u32::MAX)
 }
 
-/// The first use and the stage of a run of pages; of pages that are meant from the end, where the file has `from_end` pages.
+/// The first use and the stage of a run of pages; of pages that are meant from the end, where the file has
+/// `from_end` pages.
 pub(crate) fn first_use(entry: &Entry, pages: PageRange, from_end: Option<u64>) -> (u64, u16) {
     let (ranges, pages) = match from_end {
         None => (&entry.ranges, pages),

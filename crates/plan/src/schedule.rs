@@ -1,40 +1,41 @@
 //! When a device with one head reads what.
 //!
-//! One pass in address order costs least, but the start may have to wait for its end, and whatever it reads by itself
-//! before costs a jump there and back. Several passes, each in address order, what is needed first in the first of
-//! them, let the start run beside the later ones; each pass costs further jumps. And the start can be held: let go so
-//! late that it never catches up with the replay, it reads nothing by itself at all.
+//! One pass in address order costs least, but the start may have to wait for its end, and whatever it reads
+//! by itself before costs a jump there and back. Several passes, each in address order, what is needed first
+//! in the first of them, let the start run beside the later ones; each pass costs further jumps. And the
+//! start can be held: let go so late that it never catches up with the replay, it reads nothing by itself at
+//! all.
 //!
-//! The schedule is found by trying: each pass begins with what is needed from some time on, and takes along what is needed
-//! later where it passes under the head anyway. The cost model tells when each request is done, from that how long the
-//! start has to be held, and so when it ends. Of all times one more pass could begin at the best is kept, as long as the
-//! start ends earlier for it by a jump at least.
+//! The schedule is found by trying: each pass begins with what is needed from some time on, and takes along
+//! what is needed later where it passes under the head anyway. The cost model tells when each request is
+//! done, from that how long the start has to be held, and so when it ends. Of all times one more pass could
+//! begin at the best is kept, as long as the start ends earlier for it by a jump at least.
 
 use crate::request::{Ordered, Turn};
 use headstart_model::machine::Cost;
 
 /// The most passes: each costs a long jump, and what it reads lies the further apart.
 const MOST_PASSES: usize = 8;
-/// A pass may begin at one of so many times, with as many needs between one and the next, or at the end of one of the
-/// longest times in which nothing is needed for the first time.
+/// A pass may begin at one of so many times, with as many needs between one and the next, or at the end of
+/// one of the longest times in which nothing is needed for the first time.
 const TIMES: usize = 64;
 const PAUSES: usize = 16;
 
-/// Of more requests than 4,096, half as many again as a desktop's boot, so many times fewer are tried: the time it takes grows
-/// with both, and any profile is to be planned within a second.
+/// Of more requests than 4,096, half as many again as a desktop's boot, so many times fewer are tried: the
+/// time it takes grows with both, and any profile is to be planned within a second.
 const TRIED: usize = TIMES * 4096;
 
 /// A long jump takes this many short ones: from one end of the disk to the other, once a pass.
 const LONG_JUMP: f64 = 3.0;
 
-/// A start may need things after this share of the time that is known of it. CPU time is an upper bound of what it takes
-/// without waiting, by as much as its threads run at once; and a start that overtakes the replay reads by itself, jumps
-/// there and back, takes the longer for it, and so teaches that things are needed late. One that was held too long takes
-/// only as long as it computes, and teaches that.
+/// A start may need things after this share of the time that is known of it. CPU time is an upper bound of
+/// what it takes without waiting, by as much as its threads run at once; and a start that overtakes the
+/// replay reads by itself, jumps there and back, takes the longer for it, and so teaches that things are
+/// needed late. One that was held too long takes only as long as it computes, and teaches that.
 const HASTE: f64 = 0.75;
 
-/// How many times as long as by the cost model a replay may be reckoned to take: a start is let go no sooner than by the model, and more
-/// is a device that served others meanwhile.
+/// How many times as long as by the cost model a replay may be reckoned to take: a start is let go no sooner
+/// than by the model, and more is a device that served others meanwhile.
 const FASTEST: f64 = 1.0;
 const SLOWEST: f64 = 4.0;
 
@@ -62,19 +63,20 @@ impl Start {
         self.compute_ns() as f64 * 1e-9
     }
 
-    /// What makes a need's time (microseconds) the seconds after which the start that waits for nothing may have it. What the
-    /// start waited for when its times were recorded is in them, so of a timeline longer than its CPU time they are taken
-    /// as shares.
+    /// What makes a need's time (microseconds) the seconds after which the start that waits for nothing may
+    /// have it. What the start waited for when its times were recorded is in them, so of a timeline longer
+    /// than its CPU time they are taken as shares.
     pub fn scale(&self) -> f64 {
         self.compute_ns() as f64 / self.timeline_ns.max(1) as f64 * HASTE * 1e-6
     }
 
-    /// The seconds after which the start has this need (microseconds) at the earliest, if it waits for nothing. When it waited is not
-    /// known: it may have been before each need. So whoever reads by itself beside its replay is held longer the next time, until all
-    /// has been read at most, and shows then when it needs what.
+    /// The seconds after which the start has this need (microseconds) at the earliest, if it waits for
+    /// nothing. When it waited is not known: it may have been before each need. So whoever reads by itself
+    /// beside its replay is held longer the next time, until all has been read at most, and shows then when
+    /// it needs what.
     fn earliest(&self, need_us: u32) -> f64 {
-        // Who was let go amid its replay waits for a part of it, and may be done sooner than who was held to its end: waiting for as long as
-        // it computes says nothing.
+        // Who was let go amid its replay waits for a part of it, and may be done sooner than who was held to
+        // its end: waiting for as long as it computes says nothing.
         let waited_ns = self.waited_ns.saturating_sub(self.cpu_ns);
         let running_ns = self.timeline_ns.saturating_sub(waited_ns);
         let need_ns = (u64::from(need_us) * 1000).saturating_sub(waited_ns);
@@ -253,8 +255,8 @@ impl Sweep<'_> {
         }
     }
 
-    /// Moves what passes under the head in this pass into it from later ones: to read it takes no longer than to let it
-    /// pass, and spares a jump.
+    /// Moves what passes under the head in this pass into it from later ones: to read it takes no longer than
+    /// to let it pass, and spares a jump.
     fn take_along(&self, passes: &mut [u16], pass: u16) {
         let (mut head, mut passed) = (None, Vec::new());
         for index in &self.by_address {
@@ -356,8 +358,8 @@ mod tests {
 
     #[test]
     fn what_passes_under_the_head_is_taken_along() {
-        // A large file, a small one needed a second later, and so on without holes: the one that a small file would
-        // leave takes 1 ms, a jump 5 ms.
+        // A large file, a small one needed a second later, and so on without holes: the one that a small file
+        // would leave takes 1 ms, a jump 5 ms.
         let neighbours = |small: u64| -> Vec<_> {
             let pair = |i: u64| {
                 let mut large = request(Turn::Sweep, i * 10, 10, 0);

@@ -39,7 +39,7 @@ pub(crate) fn profile(entries: Vec<Entry>) -> Profile {
 pub(crate) fn facts(path: &str, extents: &[(u64, u64, u64)], metadata: &[u64]) -> FileFacts {
     FileFacts {
         path: path.into(),
-        found: Found::File,
+        found: PathKind::File,
         device: Some(0),
         inode: 1,
         generation: 1,
@@ -222,14 +222,14 @@ fn of_a_file_that_grows_the_end_is_planned_where_it_is_now() {
         mtime_ns: 2,
         ..facts("/m/log", &[(0, 500, 1101)], &[])
     };
-    let of = |facts: FileFacts| -> Vec<(u64, u64, bool, u32)> {
+    let planned_rows = |facts: FileFacts| -> Vec<(u64, u64, bool, u32)> {
         let draft = make(&profile, &flash(vec![facts]));
         let data = draft.requests.iter().filter(|r| r.kind == RequestKind::Data);
         data.map(|r| (r.offset / PAGE, r.length, r.from_end, r.deadline_us))
             .collect()
     };
     assert_eq!(
-        of(grown.clone()),
+        planned_rows(grown.clone()),
         [(0, 2 * PAGE, false, 0), (1098, 2 * PAGE + 1, true, 7000)]
     );
     // The end of another file is another.
@@ -237,9 +237,9 @@ fn of_a_file_that_grows_the_end_is_planned_where_it_is_now() {
         generation: 2,
         ..grown.clone()
     };
-    assert_eq!(of(replaced), [(0, 2 * PAGE, false, 0)]);
+    assert_eq!(planned_rows(replaced), [(0, 2 * PAGE, false, 0)]);
     let small = FileFacts { size: PAGE, ..grown };
-    assert_eq!(of(small), [(0, PAGE, false, 0), (0, PAGE, true, 7000)]);
+    assert_eq!(planned_rows(small), [(0, PAGE, false, 0), (0, PAGE, true, 7000)]);
 }
 
 #[test]
@@ -281,12 +281,12 @@ fn with_directories() -> (Profile, Vec<FileFacts>) {
     file.first_use_ns = 9_000_000;
     let profile = profile(vec![file, missing]);
     let directory = FileFacts {
-        found: Found::Directory,
+        found: PathKind::Directory,
         inode: 2,
         ..facts("/m/d", &[], &[101, 5000])
     };
     let none = FileFacts {
-        found: Found::Missing,
+        found: PathKind::Missing,
         device: None,
         inode: 0,
         ..facts("/m/d/none", &[], &[])
@@ -307,7 +307,8 @@ fn issued(draft: &PlanDraft) -> Vec<(RequestKind, u64)> {
 fn on_one_head_directories_are_read_amid_the_data() {
     use RequestKind::{Data, Metadata, Stat};
     let (profile, files) = with_directories();
-    // The block beside the file's inode is bridged by the way, the directory's own block lies before the data.
+    // The block beside the file's inode is bridged by the way, the directory's own block lies before the
+    // data.
     let disk = make(&profile, &machine(DeviceClass::Disk, 50e-6, 1, files.clone()));
     let order = [
         (Metadata, 100),
@@ -353,16 +354,17 @@ fn on_one_head_directories_are_read_amid_the_data() {
     let mut shown = facts("/o/d/f", &[(0, 6000, 4)], &[]);
     shown.inode = 77;
     files.push(shown);
-    let mut both = profile.clone();
-    both.entries.push(entry("/o/d/f", &[(0, 4, 9)]));
-    let overlay = make(&both, &machine(DeviceClass::Disk, 50e-6, 1, files));
+    let mut merged = profile.clone();
+    merged.entries.push(entry("/o/d/f", &[(0, 4, 9)]));
+    let overlay = make(&merged, &machine(DeviceClass::Disk, 50e-6, 1, files));
     assert_eq!(issued(&overlay)[..4], issued(&flash)[..4]);
 }
 
 #[test]
 fn where_many_are_served_at_once_what_the_start_alone_looks_at_comes_when_it_is_needed() {
     use RequestKind::{Data, Metadata};
-    // A program, and a tree that it looks at afterwards, in the other order; then it reads a file beside the tree.
+    // A program, and a tree that it looks at afterwards, in the other order; then it reads a file beside the
+    // tree.
     let looked_at = |path: &str, ms: u64| Entry {
         first_use_ns: ms * 1_000_000,
         ..entry(path, &[])
@@ -374,7 +376,7 @@ fn where_many_are_served_at_once_what_the_start_alone_looks_at_comes_when_it_is_
         entry("/m/late", &[(0, 1, 60)]),
     ]);
     let directory = |path: &str, block: u64| FileFacts {
-        found: Found::Directory,
+        found: PathKind::Directory,
         ..facts(path, &[], &[block])
     };
     let files = vec![
@@ -459,17 +461,17 @@ fn elsewhere_paths_are_looked_up_from_the_root_down() {
         ..facts(path, &[], &[])
     };
     let mut machine = flash(vec![
-        kind("/m/d/e", Found::Directory),
+        kind("/m/d/e", PathKind::Directory),
         facts("/m/d/e/f", &[], &[]),
-        kind("/m/d", Found::Directory),
+        kind("/m/d", PathKind::Directory),
         FileFacts {
             device: None,
-            ..kind("/m/gone", Found::Missing)
+            ..kind("/m/gone", PathKind::Missing)
         },
-        kind("/m/tty", Found::Special),
+        kind("/m/tty", PathKind::Special),
         FileFacts {
             device: None,
-            ..kind("/net/x", Found::NotLocal)
+            ..kind("/net/x", PathKind::NotLocal)
         },
     ]);
     let rows = |machine: &Machine| -> Vec<(RequestKind, String)> {
@@ -498,10 +500,10 @@ fn elsewhere_paths_are_looked_up_from_the_root_down() {
     let expected = expected.map(|(k, p)| (k, p.to_string()));
     assert_eq!(rows(&machine), expected);
     machine.devices[0].cost.class = DeviceClass::Disk;
-    let mut found = rows(&machine);
-    found[..2].sort_by(|a, b| a.1.cmp(&b.1));
+    let mut rows = rows(&machine);
+    rows[..2].sort_by(|a, b| a.1.cmp(&b.1));
     let [d, e, f, gone] = expected;
-    assert_eq!(found, [d, gone, e, f]);
+    assert_eq!(rows, [d, gone, e, f]);
 }
 
 #[test]
@@ -546,7 +548,7 @@ fn what_lies_under_an_overlay_is_found_either_way() {
         ["/lower/a", "/m/a"]
     );
     let gone = FileFacts {
-        found: Found::Missing,
+        found: PathKind::Missing,
         device: None,
         ..facts("/lower/a", &[], &[])
     };
@@ -625,7 +627,7 @@ fn the_last_stage_of_a_plan_stands_for_those_beyond_it() {
     profile.entries[0].ranges[2].stage = 299;
     profile.entries[1].stage = 256;
     let gone = FileFacts {
-        found: Found::Missing,
+        found: PathKind::Missing,
         device: None,
         ..facts("/m/gone", &[], &[])
     };

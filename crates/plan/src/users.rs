@@ -1,14 +1,15 @@
 //! What ordinary users' files may take of a plan that serves everybody.
 //!
-//! A boot's recording sees what all users read. Whoever may log in, or leaves a job behind that runs at boot, could fill
-//! the next boot's plan with files of his own, and each boot would read them before what the machine needs. So what such
-//! files take is bounded, by file and in sum, and never more than a quarter of the plan; what is needed first comes in
-//! first. The services' own files are not bounded: they are what a server's boot is about, and a service that was taken
-//! over runs in each boot anyway. Reasons: `docs/decisions/0009-files-of-ordinary-users.md`.
+//! A boot's recording sees what all users read. Whoever may log in, or leaves a job behind that runs at boot,
+//! could fill the next boot's plan with files of his own, and each boot would read them before what the
+//! machine needs. So what such files take is bounded, by file and in sum, and never more than a quarter of
+//! the plan; what is needed first comes in first. The services' own files are not bounded: they are what a
+//! server's boot is about, and a service that was taken over runs in each boot anyway. Reasons:
+//! `docs/decisions/0009-files-of-ordinary-users.md`.
 
 use crate::deadlines::Deadlines;
 use crate::request::{by_path, facts_of};
-use headstart_model::machine::{FileFacts, Found, Machine};
+use headstart_model::machine::{FileFacts, Machine, PathKind};
 use headstart_model::profile::{Entry, Policy};
 use headstart_model::users::is_ordinary;
 use headstart_model::{FilePath, Profile};
@@ -16,7 +17,8 @@ use std::collections::{HashMap, HashSet};
 
 /// All of them together, bytes: a desktop session reads some tens of MiB below `/home`.
 pub const SUM: u64 = 64 << 20;
-/// One of them, bytes: of a browser's profile the largest file that a session's start reads whole is some MiB.
+/// One of them, bytes: of a browser's profile the largest file that a session's start reads whole is some
+/// MiB.
 pub const FILE: u64 = 16 << 20;
 /// One part of so many of the plan, and of the memory that it may fill.
 pub const SHARE: u64 = 4;
@@ -41,11 +43,11 @@ pub(crate) fn bounded(profile: &Profile, machine: &Machine, budget: u64) -> Opti
     let page = u64::from(machine.page_size).max(1);
     let threshold = profile.policy.threshold();
     let by_path = by_path(machine);
-    let deadlines = Deadlines::of(profile);
+    let deadlines = Deadlines::new(profile);
     // What of each file is planned.
     let mut data: HashMap<&FilePath, u64> = HashMap::new();
     for entry in profile.entries.iter().filter(|e| e.weight >= threshold) {
-        if let Some(facts) = facts_of(&by_path, entry).filter(|f| f.found == Found::File) {
+        if let Some(facts) = facts_of(&by_path, entry).filter(|f| f.found == PathKind::File) {
             let known = data.entry(&facts.path).or_default();
             *known = known.saturating_add(bytes(entry, threshold, page));
         }
@@ -55,7 +57,7 @@ pub(crate) fn bounded(profile: &Profile, machine: &Machine, budget: u64) -> Opti
         let metadata = metadata.fold(0u64, u64::saturating_add).max(page);
         metadata.saturating_add(data.get(&facts.path).copied().unwrap_or(0).min(facts.size))
     };
-    let theirs = |facts: &&FileFacts| ordinary(of_whom(facts, &by_path));
+    let theirs = |facts: &&FileFacts| ordinary(owner_facts(facts, &by_path));
     let (users, others): (Vec<&FileFacts>, Vec<&FileFacts>) = machine.files.iter().partition(theirs);
     if users.is_empty() {
         return None;
@@ -98,10 +100,11 @@ pub(crate) fn bounded(profile: &Profile, machine: &Machine, budget: u64) -> Opti
     Some((bounded, machine))
 }
 
-/// The facts that say whose a path is: its own, or where nothing is there those of the directory it would be in.
-fn of_whom<'a>(facts: &'a FileFacts, by_path: &HashMap<&FilePath, &'a FileFacts>) -> &'a FileFacts {
+/// The facts that say whose a path is: its own, or where nothing is there those of the directory it would be
+/// in.
+fn owner_facts<'a>(facts: &'a FileFacts, by_path: &HashMap<&FilePath, &'a FileFacts>) -> &'a FileFacts {
     let mut nearest = facts;
-    while nearest.found == Found::Missing {
+    while nearest.found == PathKind::Missing {
         let above = nearest.path.parent();
         match above.and_then(|path| by_path.get(&path).copied()) {
             Some(above) => nearest = above,
@@ -118,7 +121,8 @@ fn bytes(entry: &Entry, threshold: f32, page: u64) -> u64 {
     pages.fold(0u64, u64::saturating_add).saturating_mul(page)
 }
 
-/// Leaves of an entry the ranges that are needed first, [`FILE`] bytes in all, and none that are counted from its end.
+/// Leaves of an entry the ranges that are needed first, [`FILE`] bytes in all, and none that are counted from
+/// its end.
 fn cut(entry: &mut Entry, page: u64) {
     entry.tail = None;
     let mut order: Vec<usize> = (0..entry.ranges.len()).collect();
@@ -135,14 +139,14 @@ fn cut(entry: &mut Entry, page: u64) {
 #[cfg(test)]
 mod tests {
     use crate::tests::{PAGE, entry, facts, flash, make, profile};
-    use headstart_model::machine::{FileFacts, Found, Machine};
+    use headstart_model::machine::{FileFacts, Machine, PathKind};
     use headstart_model::plan::{PlanDraft, RequestKind};
     use headstart_model::profile::{Entry, Policy};
     use headstart_model::{Key, Profile};
 
     const MIB: u64 = 1 << 20;
 
-    fn of(owner: u32, path: &str, mib: u64) -> FileFacts {
+    fn file_of(owner: u32, path: &str, mib: u64) -> FileFacts {
         FileFacts {
             owner,
             size: mib * MIB,
@@ -191,11 +195,11 @@ mod tests {
         ];
         let shared = FileFacts {
             others_may_write: true,
-            ..of(0, "/srv/shared", 200)
+            ..file_of(0, "/srv/shared", 200)
         };
         let files = vec![
-            of(0, "/usr/lib/system", 200),
-            of(1000, "/var/tmp/mine", 200),
+            file_of(0, "/usr/lib/system", 200),
+            file_of(1000, "/var/tmp/mine", 200),
             shared,
         ];
         let machine = machine(files);
@@ -213,8 +217,8 @@ mod tests {
         let path = |n: u64| format!("/home/u/{n}");
         let mut entries: Vec<Entry> = (0..100).map(|n| whole(&path(n), 2, n)).collect();
         entries.push(whole("/usr/lib/system", 300, 500));
-        let mut files: Vec<FileFacts> = (0..100).map(|n| of(1000, &path(n), 2)).collect();
-        files.push(of(0, "/usr/lib/system", 300));
+        let mut files: Vec<FileFacts> = (0..100).map(|n| file_of(1000, &path(n), 2)).collect();
+        files.push(file_of(0, "/usr/lib/system", 300));
         let draft = make(&boot(entries), &machine(files));
         let theirs = read(&draft, "/home");
         assert!(theirs <= super::SUM && theirs > super::SUM - 3 * MIB, "{theirs}");
@@ -229,8 +233,8 @@ mod tests {
         let path = |n: u64| format!("/home/u/{n}");
         let mut entries: Vec<Entry> = (0..40).map(|n| whole(&path(n), 1, n)).collect();
         entries.push(whole("/usr/lib/system", 30, 500));
-        let mut files: Vec<FileFacts> = (0..40).map(|n| of(1000, &path(n), 1)).collect();
-        files.push(of(0, "/usr/lib/system", 30));
+        let mut files: Vec<FileFacts> = (0..40).map(|n| file_of(1000, &path(n), 1)).collect();
+        files.push(file_of(0, "/usr/lib/system", 30));
         let draft = make(&boot(entries.clone()), &machine(files.clone()));
         let (theirs, all) = (read(&draft, "/home"), read(&draft, "/"));
         assert!(theirs > 0 && theirs <= all / 4, "{theirs} of {all}");
@@ -251,18 +255,22 @@ mod tests {
         entries.push(whole("/usr/lib/system", 400, 500));
         let mut files: Vec<FileFacts> = (0..count)
             .map(|n| FileFacts {
-                found: if n % 2 == 0 { Found::Missing } else { Found::File },
+                found: if n % 2 == 0 {
+                    PathKind::Missing
+                } else {
+                    PathKind::File
+                },
                 // Of what is not there nobody is the owner, but of the directory it would be in.
                 owner: if n % 2 == 0 { 0 } else { 1000 },
                 device: (n % 2 == 1).then_some(0),
-                ..of(0, &path(n), 0)
+                ..file_of(0, &path(n), 0)
             })
             .collect();
         files.push(FileFacts {
-            found: Found::Directory,
-            ..of(1000, "/home/u", 0)
+            found: PathKind::Directory,
+            ..file_of(1000, "/home/u", 0)
         });
-        files.push(of(0, "/usr/lib/system", 400));
+        files.push(file_of(0, "/usr/lib/system", 400));
         let mut machine = machine(files);
         machine.devices[0].metadata_by_block = false;
         let draft = make(&boot(entries), &machine);
@@ -293,11 +301,11 @@ mod tests {
                 generation: headstart_model::testing::VERSION.generation,
                 // Sparse, and larger than any device.
                 size: 1 << 60,
-                ..of(1000, &path(n), 2)
+                ..file_of(1000, &path(n), 2)
             })
             .collect();
-        files.push(of(0, "/usr/lib/system", 300));
-        files.push(of(1000, "/home/u/large", 200));
+        files.push(file_of(0, "/usr/lib/system", 300));
+        files.push(file_of(1000, "/home/u/large", 200));
         let draft = make(&boot(entries), &machine(files));
         let theirs = read(&draft, "/home");
         assert!(
@@ -317,9 +325,9 @@ mod tests {
             whole("/usr/lib/system", 100, 3),
         ];
         let files = vec![
-            of(113, "/var/lib/postgresql/base", 300),
-            of(1000, "/home/u/.cache/session", 15),
-            of(0, "/usr/lib/system", 100),
+            file_of(113, "/var/lib/postgresql/base", 300),
+            file_of(1000, "/home/u/.cache/session", 15),
+            file_of(0, "/usr/lib/system", 100),
         ];
         let draft = make(&boot(entries), &machine(files));
         assert_eq!(read(&draft, "/var/lib"), 300 * MIB);

@@ -1,8 +1,9 @@
 //! What recording costs: `cargo run --release -p headstart-record --example cost` (as root; about 40 s).
 //!
-//! The cost of calls is the difference in CPU time between runs with and without a recorder, taken in turns, as the
-//! median of the turns with their quartiles; CPU time, so that other work on the machine counts little. Prints whether the targets hold and fails if not: at most 300 ns an
-//! event, none lost at a million events a second for 10 s, at most 35 ms to attach.
+//! The cost of calls is the difference in CPU time between runs with and without a recorder, taken in turns,
+//! as the median of the turns with their quartiles; CPU time, so that other work on the machine counts
+//! little. Prints whether the targets hold and fails if not: at most 300 ns an event, none lost at a million
+//! events a second for 10 s, at most 35 ms to attach.
 
 mod common;
 
@@ -59,7 +60,8 @@ fn main() -> Result<(), Failure> {
         .truncate(true)
         .open(&path)?;
     file.set_len(PAGES * 4096)?;
-    // A hole of 1.6 GB costs no disk; reading it once fills the cache, and from then on every read finds its page.
+    // A hole of 1.6 GB costs no disk; reading it once fills the cache, and from then on every read finds its
+    // page.
     let mut page = [0; 4096];
     for i in 0..PAGES {
         file.read_exact_at(&mut page, i * 4096)?;
@@ -115,12 +117,14 @@ fn pipe() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
     rustix::pipe::pipe_with(PipeFlags::CLOEXEC)
 }
 
-/// Nanoseconds a call takes in a child process; recorded, a stranger beside a recording, or without any recorder.
+/// Nanoseconds a call takes in a child process; recorded, a stranger beside a recording, or without any
+/// recorder.
 fn child(path: &std::path::Path, work: usize, turn: usize, recorded: Option<bool>) -> Result<f64, Failure> {
     let mut recorder = recorded.map(|_| Recorder::start(&options())).transpose()?;
     let (result, times) = pipe()?;
     let (wait, go) = pipe()?;
-    // SAFETY: the child only makes system calls and ends with _exit; it takes no lock that another thread may hold.
+    // SAFETY: the child only makes system calls and ends with _exit; it takes no lock that another thread may
+    // hold.
     let pid = unsafe { libc::fork() };
     if pid < 0 {
         return Err(std::io::Error::last_os_error().into());

@@ -10,11 +10,11 @@ const TICKS: f64 = 100.0;
 
 /// CPU time spent so far. It never goes back.
 pub(crate) struct Cpu {
-    whose: Whose,
+    whose: CpuScope,
     ticks: u64,
 }
 
-enum Whose {
+enum CpuScope {
     Processes(Tree),
     /// Everybody's but these processes'.
     Machine(Vec<u32>),
@@ -29,10 +29,10 @@ impl Default for Cpu {
 }
 
 impl Cpu {
-    /// Of the processes that [`look`](Cpu::look) is told of.
+    /// Of the processes that [`sample`](Cpu::sample) is told of.
     pub(crate) fn of_processes() -> Cpu {
         Cpu {
-            whose: Whose::Processes(Tree::default()),
+            whose: CpuScope::Processes(Tree::default()),
             ticks: 0,
         }
     }
@@ -40,35 +40,35 @@ impl Cpu {
     /// Of all processes that /proc shows but the `excluded`.
     pub(crate) fn of_everybody(excluded: Vec<u32>) -> Cpu {
         let whose = match namespace::is_initial() {
-            Ok(false) => Whose::Container(excluded),
-            _ => Whose::Machine(excluded),
+            Ok(false) => CpuScope::Container(excluded),
+            _ => CpuScope::Machine(excluded),
         };
         Cpu { whose, ticks: 0 }
     }
 
     /// Whether it is everybody's: then it can be looked up at any time, and nobody's is lost meanwhile.
     pub(crate) fn is_everybodys(&self) -> bool {
-        !matches!(self.whose, Whose::Processes(_))
+        !matches!(self.whose, CpuScope::Processes(_))
     }
 
     /// Whether it is all of the machine's, and not that of a container.
     pub(crate) fn is_of_machine(&self) -> bool {
-        matches!(self.whose, Whose::Machine(_))
+        matches!(self.whose, CpuScope::Machine(_))
     }
 
-    /// Looks it up; `living` are the recorded processes that live.
-    pub(crate) fn look(&mut self, living: impl Iterator<Item = u32>) {
-        let of = |excluded: &[u32]| {
+    /// Samples the CPU time; `living` are the recorded processes that live.
+    pub(crate) fn sample(&mut self, living: impl Iterator<Item = u32>) {
+        let ticks_but = |excluded: &[u32]| {
             excluded
                 .iter()
-                .filter_map(|pid| Stat::of(*pid))
+                .filter_map(|pid| Stat::read(*pid))
                 .map(|stat| stat.ticks)
                 .sum()
         };
         let now = match &mut self.whose {
-            Whose::Processes(tree) => tree.look(living, Stat::of),
-            Whose::Machine(excluded) => of_machine().unwrap_or(0).saturating_sub(of(excluded)),
-            Whose::Container(excluded) => of_all().unwrap_or(0).saturating_sub(of(excluded)),
+            CpuScope::Processes(tree) => tree.sample(living, Stat::read),
+            CpuScope::Machine(excluded) => of_machine().unwrap_or(0).saturating_sub(ticks_but(excluded)),
+            CpuScope::Container(excluded) => total_ticks().unwrap_or(0).saturating_sub(ticks_but(excluded)),
         };
         self.ticks = self.ticks.max(now);
     }
@@ -89,9 +89,9 @@ pub(crate) struct Stat {
 }
 
 impl Stat {
-    /// Of a process that has not been waited for.
-    pub(crate) fn of(pid: u32) -> Option<Stat> {
-        let stat = ProcessStat::of(pid)?;
+    /// Reads the times of a process that was not waited for yet.
+    pub(crate) fn read(pid: u32) -> Option<Stat> {
+        let stat = ProcessStat::for_process(pid)?;
         Some(Stat {
             parent: stat.parent,
             began: stat.start_ticks,
@@ -100,7 +100,8 @@ impl Stat {
     }
 }
 
-/// So many processes of a start are looked at at a time; more come in their turn, and who starts so many is busy anyway.
+/// So many processes of a start are looked at at a time; more come in their turn, and who starts so many is
+/// busy anyway.
 const MOST: usize = 1024;
 
 /// So many generations that have gone at once are looked through for one that is still there.
@@ -108,8 +109,8 @@ const MOST_ABOVE: usize = 64;
 
 /// Processes that come and go, and the sum of their times.
 ///
-/// A process that was waited for is part of its parent's time from then on: as long as it can be seen its own counts, and
-/// then its parent's. Only what nobody of the tree waits for, a daemon's, is kept when it goes.
+/// A process that was waited for is part of its parent's time from then on: as long as it can be seen its own
+/// counts, and then its parent's. Only what nobody of the tree waits for, a daemon's, is kept when it goes.
 #[derive(Default)]
 struct Tree {
     seen: HashMap<u32, Stat>,
@@ -119,9 +120,9 @@ struct Tree {
 impl Tree {
     /// The sum; `of` says what can be seen of a process, also of one that has ended, until it is waited for.
     ///
-    /// Parents are looked at before their children: a child that is waited for in between is then missed until the next look.
-    /// The other way round it would count twice, as itself and as a part of its parent.
-    fn look(&mut self, living: impl Iterator<Item = u32>, of: impl Fn(u32) -> Option<Stat>) -> u64 {
+    /// Parents are looked at before their children: a child that is waited for in between is then missed
+    /// until the next look. The other way round it would count twice, as itself and as a part of its parent.
+    fn sample(&mut self, living: impl Iterator<Item = u32>, of: impl Fn(u32) -> Option<Stat>) -> u64 {
         let mut gone: HashMap<u32, Stat> = HashMap::new();
         let mut before: Vec<(u32, Stat)> = self.seen.drain().collect();
         before.sort_unstable_by_key(|(pid, stat)| (stat.began, *pid));
@@ -156,20 +157,20 @@ impl Tree {
 }
 
 /// Time of all processes that are here now and of those that they waited for.
-fn of_all() -> Option<u64> {
+fn total_ticks() -> Option<u64> {
     let pid = |entry: fs::DirEntry| entry.file_name().to_str()?.parse().ok();
     let stats = fs::read_dir("/proc")
         .ok()?
         .flatten()
         .filter_map(pid)
-        .filter_map(Stat::of);
+        .filter_map(Stat::read);
     Some(stats.map(|stat| stat.ticks).sum())
 }
 
 /// Time the machine's processors were busy.
 fn of_machine() -> Option<u64> {
     let stat = fs::read_to_string("/proc/stat").ok()?;
-    let all: Vec<u64> = stat
+    let fields: Vec<u64> = stat
         .lines()
         .next()?
         .split_ascii_whitespace()
@@ -178,7 +179,8 @@ fn of_machine() -> Option<u64> {
         .collect();
     // user nice system idle iowait irq softirq steal …: all but idle, iowait and steal.
     Some(
-        all.iter()
+        fields
+            .iter()
             .enumerate()
             .filter(|(i, _)| matches!(i, 0 | 1 | 2 | 5 | 6))
             .map(|(_, t)| t)
@@ -199,57 +201,58 @@ mod tests {
     }
 
     /// Processes as they are seen at one look, the living ones of them.
-    fn look(tree: &mut Tree, all: &[(u32, Option<Stat>)], living: &[u32]) -> u64 {
-        let of = |pid| all.iter().find(|(p, _)| *p == pid)?.1;
-        tree.look(living.iter().copied(), of)
+    fn sample(tree: &mut Tree, all: &[(u32, Option<Stat>)], living: &[u32]) -> u64 {
+        let stat_of = |pid| all.iter().find(|(p, _)| *p == pid)?.1;
+        tree.sample(living.iter().copied(), stat_of)
     }
 
     #[test]
     fn audit_12_a_child_that_was_waited_for_counts_once() {
         let mut tree = Tree::default();
         assert_eq!(
-            look(&mut tree, &[(10, stat(1, 5)), (11, stat(10, 30))], &[10, 11]),
+            sample(&mut tree, &[(10, stat(1, 5)), (11, stat(10, 30))], &[10, 11]),
             35
         );
         // Ended, and not waited for yet.
         assert_eq!(
-            look(&mut tree, &[(10, stat(1, 5)), (11, stat(10, 40))], &[10]),
+            sample(&mut tree, &[(10, stat(1, 5)), (11, stat(10, 40))], &[10]),
             45
         );
-        assert_eq!(look(&mut tree, &[(10, stat(1, 45))], &[10]), 45, "waited for");
+        assert_eq!(sample(&mut tree, &[(10, stat(1, 45))], &[10]), 45, "waited for");
     }
 
     #[test]
     fn audit_12_a_family_that_is_gone_at_once_counts_once() {
         let mut tree = Tree::default();
-        let all = [(10, stat(1, 5)), (11, stat(10, 7)), (12, stat(11, 30))];
-        assert_eq!(look(&mut tree, &all, &[10, 11, 12]), 42);
-        assert_eq!(look(&mut tree, &[(10, stat(1, 42))], &[10]), 42);
+        let stats = [(10, stat(1, 5)), (11, stat(10, 7)), (12, stat(11, 30))];
+        assert_eq!(sample(&mut tree, &stats, &[10, 11, 12]), 42);
+        assert_eq!(sample(&mut tree, &[(10, stat(1, 42))], &[10]), 42);
     }
 
     #[test]
     fn what_nobody_of_the_tree_waits_for_still_counts() {
         let mut tree = Tree::default();
-        look(&mut tree, &[(10, stat(1, 5)), (11, stat(1, 30))], &[10, 11]);
+        sample(&mut tree, &[(10, stat(1, 5)), (11, stat(1, 30))], &[10, 11]);
         // A daemon, whose parent is not recorded; then its number is another's.
-        assert_eq!(look(&mut tree, &[(10, stat(1, 6))], &[10]), 36);
+        assert_eq!(sample(&mut tree, &[(10, stat(1, 6))], &[10]), 36);
         let another = Stat {
             parent: 10,
             began: 2,
             ticks: 1,
         };
         assert_eq!(
-            look(&mut tree, &[(10, stat(1, 6)), (11, Some(another))], &[10, 11]),
+            sample(&mut tree, &[(10, stat(1, 6)), (11, Some(another))], &[10, 11]),
             37
         );
-        assert_eq!(look(&mut tree, &[], &[]), 37, "the root");
+        assert_eq!(sample(&mut tree, &[], &[]), 37, "the root");
     }
 
     #[test]
     fn what_is_waited_for_amid_a_look_never_counts_twice() {
         use std::cell::Cell;
         for waited_after in 0..4 {
-            // A parent and its children 11, 12 and 13, of which it waits for all after so many have been looked at.
+            // A parent and its children 11, 12 and 13, of which it waits for all after so many have been
+            // looked at.
             let left = Cell::new(None);
             let of = |pid: u32| {
                 let waited = left.get() == Some(0);
@@ -261,24 +264,24 @@ mod tests {
                 }
             };
             let mut tree = Tree::default();
-            assert_eq!(tree.look(10..14, of), 95);
+            assert_eq!(tree.sample(10..14, of), 95);
             left.set(Some(waited_after));
-            let amid = tree.look([10].into_iter(), of);
+            let amid = tree.sample([10].into_iter(), of);
             assert!(amid <= 95, "{amid} of 95, waited for after {waited_after} looks");
-            assert_eq!(tree.look([10].into_iter(), of), 95);
+            assert_eq!(tree.sample([10].into_iter(), of), 95);
         }
     }
 
     #[test]
     fn cpu_time_of_this_process_is_found() {
         let me = std::process::id();
-        let before = Stat::of(me).unwrap();
-        while Stat::of(me).unwrap().ticks < before.ticks + 3 {
+        let before = Stat::read(me).unwrap();
+        while Stat::read(me).unwrap().ticks < before.ticks + 3 {
             std::hint::black_box(0);
         }
-        assert_eq!(Stat::of(me).unwrap().began, before.began);
+        assert_eq!(Stat::read(me).unwrap().began, before.began);
         assert_eq!(before.parent, std::os::unix::process::parent_id());
-        assert!(of_machine().unwrap() > 0 && of_all().unwrap() > 0);
+        assert!(of_machine().unwrap() > 0 && total_ticks().unwrap() > 0);
     }
 
     #[test]
@@ -295,9 +298,9 @@ mod tests {
         let pid = parent.id();
         let mut cpu = Cpu::of_processes();
         let children = || {
-            let all = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
-            let all: Vec<u32> = all.split_whitespace().map(|pid| pid.parse().unwrap()).collect();
-            all
+            let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+            let children: Vec<u32> = text.split_whitespace().map(|pid| pid.parse().unwrap()).collect();
+            children
         };
         // Without its child it is waited for.
         let mut most = 0;
@@ -306,15 +309,15 @@ mod tests {
             most = most.max(
                 child
                     .iter()
-                    .filter_map(|pid| Stat::of(*pid))
+                    .filter_map(|pid| Stat::read(*pid))
                     .map(|s| s.ticks)
                     .max()
                     .unwrap_or(0),
             );
-            cpu.look([pid].into_iter().chain(child));
+            cpu.sample([pid].into_iter().chain(child));
         }
-        cpu.look([pid].into_iter());
-        let spent = Stat::of(pid).unwrap().ticks;
+        cpu.sample([pid].into_iter());
+        let spent = Stat::read(pid).unwrap().ticks;
         drop(parent.stdin.take());
         parent.wait().unwrap();
         assert!(spent >= 25, "{spent}");

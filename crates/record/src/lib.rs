@@ -1,15 +1,15 @@
-//! A start → [`Trace`]: who ran, which pages of which files were used first and when, which paths were looked up,
-//! and which metadata blocks had to be read.
+//! A start → [`Trace`]: who ran, which pages of which files were used first and when, which paths were looked
+//! up, and which metadata blocks had to be read.
 //!
-//! Two back-ends see the same things: BPF programs (cheap, with paths taken in the kernel) and a tracefs instance
-//! (where BPF or BTF is missing). A thread of this crate drains whichever was chosen ten to a hundred times a second and hands
-//! its events to a builder, which drops what is already known, so that [`Recorder::finish`] has little left to do, and keeps
-//! no more than a trace may hold ([`limits`]).
+//! Two back-ends see the same things: BPF programs (cheap, with paths taken in the kernel) and a tracefs
+//! instance (where BPF or BTF is missing). A thread of this crate drains whichever was chosen ten to a
+//! hundred times a second and hands its events to a builder, which drops what is already known, so that
+//! [`Recorder::finish`] has little left to do, and keeps no more than a trace may hold ([`limits`]).
 //!
-//! What is not seen: pages touched through mappings that were there before; paths opened by io_uring. In a container (a pid
-//! namespace of its own) everybody are those in it. A process in another mount namespace is followed by device and directory;
-//! only absolute paths it looks up are taken as if its mounts were the recorder's. Of a file system that only it sees the image
-//! is recorded (BPF, a command's own tree).
+//! What is not seen: pages touched through mappings that were there before; paths opened by io_uring. In a
+//! container (a pid namespace of its own) everybody are those in it. A process in another mount namespace is
+//! followed by device and directory; only absolute paths it looks up are taken as if its mounts were the
+//! recorder's. Of a file system that only it sees the image is recorded (BPF, a command's own tree).
 //!
 //! ```no_run
 //! use headstart_record::{Options, Recorder};

@@ -1,9 +1,10 @@
-//! Which numbers processes have: those of this process's pid namespace, of the one that /proc shows, and the kernel's.
+//! Which numbers processes have: those of this process's pid namespace, of the one that /proc shows, and the
+//! kernel's.
 //!
-//! A process has a number in each pid namespace from its own up to the initial one. Callers name processes as their own
-//! namespace does. The recorder looks processes up in /proc, which may be of a namespace further up
-//! (`unshare --pid --fork` without `--mount-proc`), so events and traces have the numbers of that one. Tracefs has those
-//! of the initial namespace, and BPF programs can have any.
+//! A process has a number in each pid namespace from its own up to the initial one. Callers name processes as
+//! their own namespace does. The recorder looks processes up in /proc, which may be of a namespace further up
+//! (`unshare --pid --fork` without `--mount-proc`), so events and traces have the numbers of that one.
+//! Tracefs has those of the initial namespace, and BPF programs can have any.
 
 use crate::error::RecordError;
 use std::fs;

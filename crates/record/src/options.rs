@@ -14,14 +14,14 @@ pub struct Options {
     pub until: Until,
     /// When the recording ends at the latest.
     pub limit: Duration,
-    /// Size of the kernel's buffer for events of pages and processes, bytes; rounded up to a power of two. Half as much is
-    /// for look-ups.
+    /// Size of the kernel's buffer for events of pages and processes, bytes; rounded up to a power of two.
+    /// Half as much is for look-ups.
     pub buffer_bytes: usize,
-    /// A trace instance that the kernel command line may have made (`trace_instance=NAME,EVENT…`): what it saw before this
-    /// recording began is part of it, in scope system, on kernels with events of page use.
+    /// A trace instance that the kernel command line may have made (`trace_instance=NAME,EVENT…`): what it
+    /// saw before this recording began is part of it, in scope system, on kernels with events of page use.
     pub early_instance: Option<String>,
-    /// Processes (thread group ids in this process's pid namespace) whose doings are never recorded; the recorder's own is
-    /// always one of them.
+    /// Processes (thread group ids in this process's pid namespace) whose doings are never recorded; the
+    /// recorder's own is always one of them.
     pub exclude_pids: Vec<u32>,
     /// Whether what threads, block devices and memory do is recorded too, for charts. Only BPF can.
     pub activity: bool,
@@ -29,8 +29,9 @@ pub struct Options {
     pub command: Vec<String>,
     /// Whether a replay runs beside the start, for the trace's description only.
     pub replayed: bool,
-    /// For so long after the end nothing is looked up on other file systems than the root's: whoever waited for the command may unmount them at
-    /// once, and is not to be told that they are busy. What is unmounted meanwhile is known all the same.
+    /// For so long after the end nothing is looked up on other file systems than the root's: whoever waited
+    /// for the command may unmount them at once, and is not to be told that they are busy. What is unmounted
+    /// meanwhile is known all the same.
     pub patience: Duration,
 }
 
@@ -51,7 +52,8 @@ pub enum BackendChoice {
 pub enum Until {
     /// When the command ends.
     Exit,
-    /// When no page was used for the first time and little CPU was spent for so long (or when the command ends).
+    /// When no page was used for the first time and little CPU was spent for so long (or when the command
+    /// ends).
     Quiet {
         /// How long, seconds.
         seconds: u64,
@@ -61,17 +63,17 @@ pub enum Until {
 }
 
 impl Options {
-    /// The buffer for a command. An event has 64 bytes and the buffer is drained 100 times a second: it holds the events of 17 ms
-    /// at 1.9 million a second, as fast as two processors can make them (`examples/cost.rs`), eight times the fastest start that
-    /// was measured.
+    /// The buffer for a command. An event has 64 bytes and the buffer is drained 100 times a second: it holds
+    /// the events of 17 ms at 1.9 million a second, as fast as two processors can make them
+    /// (`examples/cost.rs`), eight times the fastest start that was measured.
     pub const TREE_BUFFER_BYTES: usize = 2 << 20;
 
-    /// The buffer for a boot, while the thread that drains it waits for the processor longer, and drains it less often: four times
-    /// as much.
+    /// The buffer for a boot, while the thread that drains it waits for the processor longer, and drains it
+    /// less often: four times as much.
     pub const SYSTEM_BUFFER_BYTES: usize = 8 << 20;
 
-    /// The [patience](Options::patience) where nobody waits for the trace: a script that unmounts what its command has used does so in some
-    /// milliseconds, on a busy machine in some hundred.
+    /// The [patience](Options::patience) where nobody waits for the trace: a script that unmounts what its
+    /// command has used does so in some milliseconds, on a busy machine in some hundred.
     pub const PATIENCE: Duration = Duration::from_secs(1);
 
     /// The default limit.
@@ -88,7 +90,8 @@ impl Options {
         }
     }
 
-    /// A recording of everything until it has been quiet for two seconds, with the defaults for everything else.
+    /// A recording of everything until it has been quiet for two seconds, with the defaults for everything
+    /// else.
     pub fn system() -> Options {
         Options {
             scope: Scope::System,

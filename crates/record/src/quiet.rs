@@ -1,4 +1,5 @@
-//! Whether a start has fallen quiet: no page used for the first time, little CPU spent, and nobody waits for a device.
+//! Whether a start has fallen quiet: no page used for the first time, little CPU spent, and nobody waits for
+//! a device.
 
 use crate::cpu::Cpu;
 use headstart_model::trace::Scope;
@@ -6,11 +7,12 @@ use headstart_system::process::ProcessStat;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// More CPU than this share of one processor is no quiet. An idle desktop program wakes for a few per cent; one that
-/// still starts computes all the time.
+/// More CPU than this share of one processor is no quiet. An idle desktop program wakes for a few per cent;
+/// one that still starts computes all the time.
 const LITTLE_CPU: f64 = 0.10;
 
-/// How often CPU time is looked up: /proc counts it in ticks of 10 ms, and reading it costs some microseconds a process.
+/// How often CPU time is looked up: /proc counts it in ticks of 10 ms, and reading it costs some microseconds
+/// a process.
 const LOOK_AT_CPU_EVERY: Duration = Duration::from_millis(200);
 
 /// What happened so far in a recording.
@@ -18,8 +20,8 @@ const LOOK_AT_CPU_EVERY: Duration = Duration::from_millis(200);
 pub struct Progress {
     /// Pages used for the first time so far.
     pub pages: u64,
-    /// CPU time spent so far by the recorded processes that still live and their waited-for children, seconds. In
-    /// scope system by all of the machine but the excluded processes.
+    /// CPU time spent so far by the recorded processes that still live and their waited-for children,
+    /// seconds. In scope system by all of the machine but the excluded processes.
     pub cpu_seconds: f64,
 }
 
@@ -39,11 +41,11 @@ struct State {
 }
 
 impl State {
-    /// Looks up CPU time if that is due.
-    fn look(&mut self, living: impl Iterator<Item = u32>) {
+    /// Samples the CPU time if that is due.
+    fn sample_cpu(&mut self, living: impl Iterator<Item = u32>) {
         if self.looked.is_none_or(|at| at.elapsed() >= LOOK_AT_CPU_EVERY) {
             self.looked = Some(Instant::now());
-            self.cpu.look(living);
+            self.cpu.sample(living);
         }
     }
 }
@@ -82,7 +84,7 @@ impl Shared {
         state.pages = pages;
         if !state.cpu.is_everybodys() {
             let living: Vec<u32> = living.collect();
-            state.look(living.iter().copied());
+            state.sample_cpu(living.iter().copied());
             state.living = living;
         }
     }
@@ -93,12 +95,12 @@ impl Shared {
         ProcessStat::any_is_blocked(living.into_iter())
     }
 
-    /// What happened so far. Everybody's CPU time is looked up only when somebody asks so: in a container it is that of hundreds of
-    /// processes.
+    /// What happened so far. Everybody's CPU time is looked up only when somebody asks so: in a container it
+    /// is that of hundreds of processes.
     pub(crate) fn progress(&self) -> Progress {
         let mut state = self.lock();
         if state.cpu.is_everybodys() {
-            state.look(std::iter::empty());
+            state.sample_cpu(std::iter::empty());
         }
         Progress {
             pages: state.pages,
@@ -112,19 +114,21 @@ impl Shared {
     }
 }
 
-/// How far a machine has come of which nothing is recorded: what it has read from devices, and its CPU time but that of this process.
+/// How far a machine has come of which nothing is recorded: what it has read from devices, and its CPU time
+/// but that of this process.
 pub struct Unrecorded(Cpu);
 
 impl Unrecorded {
     /// Begins to count.
-    pub fn begin() -> Unrecorded {
+    pub fn start() -> Unrecorded {
         Unrecorded(Cpu::of_everybody(vec![std::process::id()]))
     }
 
     /// As far as it can be found out.
     pub fn progress(&mut self) -> Progress {
-        self.0.look(std::iter::empty());
-        // In a container it is what all of the machine has read: there the CPU time alone tells, which reading takes too.
+        self.0.sample(std::iter::empty());
+        // In a container it is what all of the machine has read: there the CPU time alone tells, which
+        // reading takes too.
         let said = match self.0.is_of_machine() {
             true => std::fs::read_to_string("/proc/vmstat").unwrap_or_default(),
             false => String::new(),
@@ -157,9 +161,9 @@ impl QuietRule {
         }
     }
 
-    /// Given what happened up to `now`: whether nothing much has for long enough. Where that is so it is asked whether somebody
-    /// `waits` for a device: who does has not ended its start, however long that takes. One read of a start waits for seconds
-    /// where a disk of one head is busy with the replay.
+    /// Given what happened up to `now`: whether nothing much has for long enough. Where that is so it is
+    /// asked whether somebody `waits` for a device: who does has not ended its start, however long that
+    /// takes. One read of a start waits for seconds where a disk of one head is busy with the replay.
     pub(crate) fn is_quiet(
         &mut self,
         progress: &Progress,
@@ -192,7 +196,7 @@ mod tests {
     fn what_a_machine_has_read_is_known_without_a_recorder() {
         assert_eq!(super::read_kib("nr_free_pages 1\npgpgin 4096\npgpgout 7\n"), 4096);
         assert_eq!(super::read_kib(""), 0);
-        let mut machine = super::Unrecorded::begin();
+        let mut machine = super::Unrecorded::start();
         let before = machine.progress();
         assert!(before.cpu_seconds > 0.0, "{before:?}");
         assert!(machine.progress().pages >= before.pages);
@@ -200,7 +204,7 @@ mod tests {
 
     use super::*;
 
-    fn at(pages: u64, cpu_seconds: f64) -> Progress {
+    fn progress_at(pages: u64, cpu_seconds: f64) -> Progress {
         Progress { pages, cpu_seconds }
     }
 
@@ -209,7 +213,11 @@ mod tests {
         let mut rule = QuietRule::new(Some(Duration::from_secs(2)));
         let start = Instant::now();
         let mut after = |seconds, pages, cpu| {
-            rule.is_quiet(&at(pages, cpu), start + Duration::from_secs(seconds), || false)
+            rule.is_quiet(
+                &progress_at(pages, cpu),
+                start + Duration::from_secs(seconds),
+                || false,
+            )
         };
         assert!(!after(0, 10, 0.0));
         assert!(!after(1, 10, 0.1));
@@ -223,8 +231,13 @@ mod tests {
     fn who_waits_for_a_device_is_not_quiet_however_long() {
         let mut rule = QuietRule::new(Some(Duration::from_secs(2)));
         let start = Instant::now();
-        let mut after =
-            |seconds, waits| rule.is_quiet(&at(10, 0.0), start + Duration::from_secs(seconds), || waits);
+        let mut after = |seconds, waits| {
+            rule.is_quiet(
+                &progress_at(10, 0.0),
+                start + Duration::from_secs(seconds),
+                || waits,
+            )
+        };
         assert!(!after(0, true));
         assert!(!after(2, true));
         assert!(!after(9, true));
@@ -246,7 +259,7 @@ mod tests {
     fn no_rule_is_never_satisfied() {
         let mut rule = QuietRule::new(None);
         let start = Instant::now();
-        assert!(!rule.is_quiet(&at(0, 0.0), start, || false));
-        assert!(!rule.is_quiet(&at(0, 0.0), start + Duration::from_secs(100), || false));
+        assert!(!rule.is_quiet(&progress_at(0, 0.0), start, || false));
+        assert!(!rule.is_quiet(&progress_at(0, 0.0), start + Duration::from_secs(100), || false));
     }
 }

@@ -1,6 +1,6 @@
-//! Stands in for zlib, which libelf calls for compressed sections and libbpf for the kernel's configuration: the recorder's object has
-//! neither compressed sections nor configuration variables, and zlib is 90 KB of each program (decision 34). Each function fails as zlib does where
-//! it has no memory.
+//! Stands in for zlib, which libelf calls for compressed sections and libbpf for the kernel's configuration:
+//! the recorder's object has neither compressed sections nor configuration variables, and zlib is 90 KB of
+//! each program (decision 34). Each function fails as zlib does where it has no memory.
 //!
 //! They are weak: where another libelf calls a function that is not among them, the linker takes zlib's.
 

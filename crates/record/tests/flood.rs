@@ -61,7 +61,8 @@ fn flood(number: usize) -> Child {
     ))
 }
 
-/// Reads pages of a file of 1 TiB without blocks, each another, as fast as it can, and gives their memory back.
+/// Reads pages of a file of 1 TiB without blocks, each another, as fast as it can, and gives their memory
+/// back.
 fn read_pages(path: &Path) -> Child {
     as_nobody(&format!(
         "import os\nf = os.open('{}', os.O_RDONLY)\nn = 0\nwhile True:\n os.pread(f, 1, n << 14)\n n += 1\n if n % 16384 == 0: \

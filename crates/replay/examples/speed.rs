@@ -7,13 +7,14 @@
 //! target/release/examples/speed run /var/tmp/speed/disk flash 16 4000
 //! ```
 //!
-//! Rounds with io_uring and without it take turns. `look` in place of `run` only looks the files up, without reading
-//! them; make the image another file system's, with the same files, to see look-ups that have to read.
+//! Rounds with io_uring and without it take turns. `look` in place of `run` only looks the files up, without
+//! reading them; make the image another file system's, with the same files, to see look-ups that have to
+//! read.
 //!
-//! The ideal is (reads the device served) × (time of a read) / depth; "plain reads" is what the same number of direct
-//! reads took on the same device right after, so what the machine allowed. Needs root.
+//! The ideal is (reads the device served) × (time of a read) / depth; "plain reads" is what the same number
+//! of direct reads took on the same device right after, so what the machine allowed. Needs root.
 
-use headstart_model::machine::{ByteRange, Cost, DeviceClass, Found};
+use headstart_model::machine::{ByteRange, Cost, DeviceClass, PathKind};
 use headstart_model::plan::{NO_FILE, PlanDevice, PlanDraft, PlanFile, PlanFileEntry, Request, RequestKind};
 use headstart_model::{FilePath, Key};
 use headstart_replay::{Options, Replay};
@@ -165,7 +166,7 @@ fn run(
         )?;
         let started = origin.elapsed();
         let report = replay.finish();
-        let all = origin.elapsed();
+        let elapsed = origin.elapsed();
         let cpu = cpu_time() - cpu;
         let how = if io_uring { "ring" } else { "calls" };
         let reads = mounted.reads() - before;
@@ -185,7 +186,7 @@ fn run(
             took.as_secs_f64() / ideal.as_secs_f64(),
             Duration::from_nanos(report.issued.first().map_or(0, |i| i.issued_ns)),
             Duration::from_nanos(metadata),
-            all - took,
+            elapsed - took,
             report.skipped
         );
     }
@@ -198,7 +199,8 @@ fn cpu_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// How long as many reads of 4 KiB past the page cache take: what this machine, as busy as it is, makes of the device.
+/// How long as many reads of 4 KiB past the page cache take: what this machine, as busy as it is, makes of
+/// the device.
 fn plain_reads(mounted: &Mounted, reads: u64, depth: u32) -> Result<Duration, Failure> {
     let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECT;
     let device = rustix::fs::open(&mounted.device, flags, rustix::fs::Mode::empty())?;
@@ -284,7 +286,7 @@ fn plan(mounted: &Mounted, cost: Cost) -> Result<PlanDraft, Failure> {
             .into_iter()
             .map(|r| request(RequestKind::Metadata, NO_FILE, r)),
     );
-    let mut files: Vec<_> = here.into_iter().filter(|f| f.found == Found::File).collect();
+    let mut files: Vec<_> = here.into_iter().filter(|f| f.found == PathKind::File).collect();
     files.sort_by_key(|f| f.extents.first().map(|e| e.physical));
     for file in files {
         let whole = ByteRange {

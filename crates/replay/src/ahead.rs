@@ -1,9 +1,11 @@
-//! The order of look-ups and opens where they have to read, and the opening of files before their data is asked for.
+//! The order of look-ups and opens where they have to read, and the opening of files before their data is
+//! asked for.
 //!
-//! Where: on file systems whose metadata cannot be read through the block device, or may not be. Neighbouring inodes are
-//! read together (XFS: 64 of them), so whoever looks up neighbours at once waits for one and the same read. They are
-//! taken far apart instead: 2,000 cold files on XFS at 16 reads in parallel took 1.23 times the ideal without such a
-//! pass, 1.11 with it; only to look them up took 441 ms by path, 92 ms far apart.
+//! Where: on file systems whose metadata cannot be read through the block device, or may not be. Neighbouring
+//! inodes are read together (XFS: 64 of them), so whoever looks up neighbours at once waits for one and the
+//! same read. They are taken far apart instead: 2,000 cold files on XFS at 16 reads in parallel took 1.23
+//! times the ideal without such a pass, 1.11 with it; only to look them up took 441 ms by path, 92 ms far
+//! apart.
 
 use crate::file::Files;
 use crate::governor::Governor;
@@ -14,7 +16,8 @@ use headstart_model::plan::RequestKind;
 use std::borrow::Borrow;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Opens the files that a queue reads data of. What cannot be opened, and why, is found out by their requests.
+/// Opens the files that a queue reads data of. What cannot be opened, and why, is found out by their
+/// requests.
 pub fn open(queue: &Queue, files: &Files<'_>, threads: u32, governor: &Governor) {
     let order = opens(queue, files, threads);
     let next = AtomicUsize::new(0);
@@ -35,11 +38,12 @@ pub fn opens(queue: &Queue, files: &Files<'_>, in_flight: u32) -> Vec<u32> {
     let mut by_inode: Vec<(u64, u32)> = data.map(|r| (files.inode(r.file), r.file)).collect();
     by_inode.sort_unstable();
     by_inode.dedup();
-    let order = apart(by_inode, in_flight).into_iter();
+    let order = spread_apart(by_inode, in_flight).into_iter();
     order.map(|(_, file)| file).collect()
 }
 
-/// Look-ups stage by stage, inside a stage neighbours far apart; `inode` knows the number of a file of the plan.
+/// Look-ups stage by stage, inside a stage neighbours far apart; `inode` knows the number of a file of the
+/// plan.
 pub fn look_ups<T: Borrow<RequestState>>(
     mut requests: Vec<T>,
     inode: impl Fn(u32) -> u64,
@@ -50,14 +54,14 @@ pub fn look_ups<T: Borrow<RequestState>>(
     let mut ordered = Vec::with_capacity(requests.len());
     while let Some(first) = requests.first().map(stage) {
         let later = requests.split_off(requests.partition_point(|state| stage(state) == first));
-        ordered.extend(apart(std::mem::replace(&mut requests, later), in_flight));
+        ordered.extend(spread_apart(std::mem::replace(&mut requests, later), in_flight));
     }
     ordered
 }
 
-/// Neighbours far apart, so that as many as are in flight each wait for a read of their own. With more parts than that
-/// neighbours would meet again.
-fn apart<T>(sorted: Vec<T>, in_flight: u32) -> Vec<T> {
+/// Neighbours far apart, so that as many as are in flight each wait for a read of their own. With more parts
+/// than that neighbours would meet again.
+fn spread_apart<T>(sorted: Vec<T>, in_flight: u32) -> Vec<T> {
     let total = sorted.len();
     let mut sorted: Vec<Option<T>> = sorted.into_iter().map(Some).collect();
     let turn = |turn| sorted.get_mut(spread(turn, total, in_flight as usize))?.take();

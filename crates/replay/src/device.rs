@@ -1,5 +1,5 @@
-//! A device of a plan as it is now: how much it is asked for at once, and its node if the plan's metadata requests may
-//! be read from it.
+//! A device of a plan as it is now: how much it is asked for at once, and its node if the plan's metadata
+//! requests may be read from it.
 
 use crate::options::Options;
 use crate::pace::Pace;
@@ -23,19 +23,23 @@ use std::time::Duration;
 pub const MAX_THREADS: u32 = 32;
 /// The deepest queue, the plan's format allows no more either.
 const MAX_DEPTH: u32 = 256;
-/// A disk's queue: one request under the head, the next ones so near that it does not miss their place. On a modelled
-/// disk 2,000 small files took 1.4 times the ideal with one, 1.12 with two, 1.08 with four and not less with 64.
+/// A disk's queue: one request under the head, the next ones so near that it does not miss their place. On a
+/// modelled disk 2,000 small files took 1.4 times the ideal with one, 1.12 with two, 1.08 with four and not
+/// less with 64.
 const DISK_DEPTH: std::ops::RangeInclusive<u32> = 4..=8;
-/// A disk's queue beside a start that is under way. Whenever the disk has nothing more of the replay in its queue it does what the start asks for, there and back; with
-/// more in the queue that waits until the head passes. Python beside its replay on a modelled disk: 5.5 s with 4, 4.7 with 8, 3.8 with 16, 3.7 with 32, 4.0
-/// with 64 (medians of three to five turns on a busy machine). What others ask for waits longer, too, so it is not more than that.
+/// A disk's queue beside a start that is under way. Whenever the disk has nothing more of the replay in its
+/// queue it does what the start asks for, there and back; with more in the queue that waits until the head
+/// passes. Python beside its replay on a modelled disk: 5.5 s with 4, 4.7 with 8, 3.8 with 16, 3.7 with
+/// 32, 4.0 with 64 (medians of three to five turns on a busy machine). What others ask for waits longer, too,
+/// so it is not more than that.
 const BESIDE_DEPTH: u32 = 16;
-/// Elsewhere there is one request more for every so many that the device serves at once: it waits at the device while
-/// a thread wakes up to send the next. On a busy machine that made 2,000 reads of 4 ms, 16 at once, take 1.1 times the
-/// ideal instead of 1.25; what the program itself asks for waits a fifth of a read longer.
+/// Elsewhere there is one request more for every so many that the device serves at once: it waits at the
+/// device while a thread wakes up to send the next. On a busy machine that made 2,000 reads of 4 ms, 16 at
+/// once, take 1.1 times the ideal instead of 1.25; what the program itself asks for waits a fifth of a read
+/// longer.
 pub const SPARE: u32 = 4;
-/// Requests at once for a device that answers later than its plan says: what a volume over a network was found to serve. Fewer leave the latency to
-/// be waited for, more only wait at the device.
+/// Requests at once for a device that answers later than its plan says: what a volume over a network was
+/// found to serve. Fewer leave the latency to be waited for, more only wait at the device.
 const LATE_DEPTH: u32 = 16;
 
 /// How a device is asked.
@@ -96,8 +100,8 @@ impl Shape {
         }
     }
 
-    /// The most files that are open only because they are read from, where each asks for `each` at once: what is in
-    /// flight, what is asked for next, and what opening one takes.
+    /// The most files that are open only because they are read from, where each asks for `each` at once: what
+    /// is in flight, what is asked for next, and what opening one takes.
     pub fn most_open(self, each: usize) -> usize {
         self.threads as usize * ((self.window as usize + 1) * each + 1)
     }
@@ -113,8 +117,8 @@ pub struct Block {
     fd: OwnedFd,
     /// Bytes.
     pub size: u64,
-    /// Whether file system blocks are smaller than pages. Then the file system may have read a part of a page, and
-    /// readahead leaves pages that exist as they are: see [`Block::complete`].
+    /// Whether file system blocks are smaller than pages. Then the file system may have read a part of a
+    /// page, and readahead leaves pages that exist as they are: see [`Block::complete`].
     partial_pages: bool,
 }
 
@@ -124,8 +128,8 @@ impl Block {
         self.fd.as_fd()
     }
 
-    /// Pages of `[offset, offset + length)` wholly in memory. By mincore(2): to cachestat(2) a page of which one block
-    /// was read is like any other.
+    /// Pages of `[offset, offset + length)` wholly in memory. By mincore(2): to cachestat(2) a page of which
+    /// one block was read is like any other.
     pub fn resident(&self, offset: u64, length: u64) -> io::Result<Vec<PageRange>> {
         let ranges = residency::resident(self.fd(), offset, length)?;
         let range = |r: std::ops::Range<u64>| PageRange {
@@ -160,7 +164,7 @@ pub struct Device {
 
 impl Device {
     /// Looks at the device. Its node is opened only if `metadata` is to be read from it.
-    pub fn look(planned: &PlanDevice, mounts: &MountTable, options: &Options, metadata: bool) -> Device {
+    pub fn open(planned: &PlanDevice, mounts: &MountTable, options: &Options, metadata: bool) -> Device {
         let mount = mounts
             .lookup(planned.mount_point.as_bytes())
             .filter(|m| m.mount_point == planned.mount_point && mounts.is_local(m));
@@ -202,7 +206,8 @@ impl Device {
         [shape, late]
     }
 
-    /// How a planned device may come to be asked, but for how much at once: that is known once it was looked at.
+    /// How a planned device may come to be asked, but for how much at once: that is known once it was looked
+    /// at.
     pub fn planned(planned: &PlanDevice, options: &Options) -> [Shape; 2] {
         Device::shapes(planned, options, 0, 1)
     }
@@ -213,14 +218,15 @@ impl Device {
     }
 
     /// A read of so many bytes was waited for.
-    pub fn waited(&self, bytes: u64, time: Duration) {
-        self.pace.waited(bytes, time);
+    pub fn note_read(&self, bytes: u64, time: Duration) {
+        self.pace.note_read(bytes, time);
     }
 }
 
 /// Opens the node of a mounted ext2/3/4 file system if it still is the planned one.
 fn block(mount: &Mount, facts: &DeviceFacts, uuid: &[u8; 16]) -> Result<Block, Reason> {
-    // Only these find metadata that was read through the block device; and only their UUID is known where to look for.
+    // Only these find metadata that was read through the block device; and only their UUID is known where to
+    // look for.
     if !matches!(mount.fstype.as_str(), "ext2" | "ext3" | "ext4")
         || (facts.major, facts.minor) != (mount.major, mount.minor)
         || *uuid == [0; 16]
@@ -234,18 +240,18 @@ fn block(mount: &Mount, facts: &DeviceFacts, uuid: &[u8; 16]) -> Result<Block, R
         Errno::NOENT => Reason::Missing,
         _ => Reason::Failed,
     })?;
-    let found = stat(&fd).map_err(|_| Reason::Failed)?;
-    if found.kind != Type::Special || found.rdev != (mount.major, mount.minor) {
+    let node = stat(&fd).map_err(|_| Reason::Failed)?;
+    if node.kind != Type::Special || node.rdev != (mount.major, mount.minor) {
         return Err(Reason::Changed);
     }
     let _ = rustix::fs::fadvise(&fd, 0, None, Advice::Random);
     // That of a mounted file system is in memory.
-    let found = Superblock::read(&fd).map_err(|_| Reason::Failed)?;
-    let found = found.filter(|s| s.uuid == *uuid).ok_or(Reason::Changed)?;
+    let superblock = Superblock::read(&fd).map_err(|_| Reason::Failed)?;
+    let superblock = superblock.filter(|s| s.uuid == *uuid).ok_or(Reason::Changed)?;
     Ok(Block {
         fd,
         size: facts.size,
-        partial_pages: found.block_size < rustix::param::page_size() as u64,
+        partial_pages: superblock.block_size < rustix::param::page_size() as u64,
     })
 }
 
@@ -311,7 +317,7 @@ mod tests {
                 beside,
                 ..Options::new(std::time::Instant::now())
             };
-            let device = Device::look(planned, &MountTable::default(), &options, false);
+            let device = Device::open(planned, &MountTable::default(), &options, false);
             assert_eq!(device.shape().at_once(), at_once);
         }
         for (depth, becomes) in [(None, 20), (Some(3), 3)] {
@@ -319,10 +325,10 @@ mod tests {
                 depth,
                 ..Options::new(std::time::Instant::now())
             };
-            let device = Device::look(&planned, &MountTable::default(), &options, false);
+            let device = Device::open(&planned, &MountTable::default(), &options, false);
             let asked = device.shape();
             assert_eq!(asked.at_once(), depth.unwrap_or(2));
-            (0..3).for_each(|_| device.waited(4096, Duration::from_millis(33)));
+            (0..3).for_each(|_| device.note_read(4096, Duration::from_millis(33)));
             assert_eq!(device.shape().at_once(), becomes);
         }
     }

@@ -62,8 +62,9 @@ impl PlannedFile {
         resident(self.fd(), self.counted, offset, length)
     }
 
-    /// Whether pages of `[offset, offset + length)` are in the cache and were not read: on their way, or not to be read. cachestat(2) counts
-    /// them, mincore(2) does not; where only one of both tells, nothing is known.
+    /// Whether pages of `[offset, offset + length)` are in the cache and were not read: on their way, or not
+    /// to be read. cachestat(2) counts them, mincore(2) does not; where only one of both tells, nothing is
+    /// known.
     pub fn has_empty_pages(&self, offset: u64, length: u64) -> bool {
         let cached = match residency::cachestat(self.fd(), offset, length) {
             Ok(counts) if self.counted && length > 0 => counts.cache,
@@ -83,18 +84,18 @@ impl PlannedFile {
     }
 }
 
-/// The resident pages of a range: asks the cheap question (all, or none?) first. Pages on their way count as resident
-/// where cachestat(2) answers (`counted`), mincore(2) counts only those that have arrived.
+/// The resident pages of a range: asks the cheap question (all, or none?) first. Pages on their way count as
+/// resident where cachestat(2) answers (`counted`), mincore(2) counts only those that have arrived.
 fn resident(fd: BorrowedFd<'_>, counted: bool, offset: u64, length: u64) -> std::io::Result<Vec<PageRange>> {
     let page = rustix::param::page_size() as u64;
-    let all = PageRange {
+    let range = PageRange {
         start: offset / page,
         end: (offset + length).div_ceil(page),
     };
     if counted && length > 0 {
         match residency::cachestat(fd, offset, length).map(|c| c.cache) {
             Ok(0) => return Ok(Vec::new()),
-            Ok(pages) if pages >= all.pages() => return Ok(vec![all]),
+            Ok(pages) if pages >= range.pages() => return Ok(vec![range]),
             _ => {}
         }
     }
@@ -146,9 +147,10 @@ pub fn looked_up(pinned: Pinned<'_>) -> Result<(), Reason> {
     }
 }
 
-/// What a file has to be in order to be the planned one. Inode number and generation tell one file from another, which may
-/// have grown or been written since: what it has of the planned pages is read. Without a generation (0) nothing else than
-/// its size and time tells that no other file has got the inode number; and where no inode number lasts, nothing else than those tells at all.
+/// What a file has to be in order to be the planned one. Inode number and generation tell one file from
+/// another, which may have grown or been written since: what it has of the planned pages is read. Without a
+/// generation (0) nothing else than its size and time tells that no other file has got the inode number; and
+/// where no inode number lasts, nothing else than those tells at all.
 pub fn expect(
     mounts: &MountTable,
     entry: &PlanFileEntry,
@@ -177,7 +179,8 @@ pub fn descriptors() -> usize {
     limit.min(1 << 16) as usize
 }
 
-/// How many of them may be open only because they are read from, at best: half are for those that are kept open.
+/// How many of them may be open only because they are read from, at best: half are for those that are kept
+/// open.
 pub fn descriptors_in_use() -> usize {
     (descriptors() / 2).saturating_sub(OTHERS)
 }
@@ -203,8 +206,10 @@ pub struct Files<'a> {
 impl<'a> Files<'a> {
     /// The files of a plan, none open; `openers` are by the plan's devices.
     ///
-    /// At most half of the descriptors that this process may have are used to keep files open, `in_use` are left to
-    /// those being read from. No file is opened that `reader` may not read, by its own permissions and those of the directories on the way. The limit is not raised: the started program would inherit it.
+    /// At most half of the descriptors that this process may have are used to keep files open, `in_use` are
+    /// left to those being read from. No file is opened that `reader` may not read, by its own permissions
+    /// and those of the directories on the way. The limit is not raised: the started program would inherit
+    /// it.
     pub fn new(
         plan: Plan<'a>,
         mounts: &'a MountTable,
@@ -391,8 +396,8 @@ impl<'a> Files<'a> {
                 .is_some_and(|m| m.overlay.is_some())
     }
 
-    /// Looks the path up, so that the kernel knows afterwards what is there, or that nothing is. A symbolic link is
-    /// read, not followed.
+    /// Looks the path up, so that the kernel knows afterwards what is there, or that nothing is. A symbolic
+    /// link is read, not followed.
     pub fn look_up(&self, index: u32) -> Result<(), Reason> {
         let entry = self.entry(index)?;
         self.check_way(&entry.path)?;

@@ -1,9 +1,10 @@
 //! Granules of a lazily filled volume are fetched before anything in them is asked for.
 //!
-//! Threads of their own read a page of each through the block device, past the page cache, in the plan's order and as many at
-//! once as the volume fetches. Requests wait for the granules that they and all before them need, so that none waits at the
-//! device, where it would keep the start's own reads from their turn. It is a help and no more: where a read does not come
-//! back, or the volume turns out to be filled, nobody waits any more, and requests fetch what they need by themselves.
+//! Threads of their own read a page of each through the block device, past the page cache, in the plan's
+//! order and as many at once as the volume fetches. Requests wait for the granules that they and all before
+//! them need, so that none waits at the device, where it would keep the start's own reads from their turn. It
+//! is a help and no more: where a read does not come back, or the volume turns out to be filled, nobody waits
+//! any more, and requests fetch what they need by themselves.
 
 use crate::device::MAX_THREADS;
 use crate::governor::Governor;
@@ -20,7 +21,8 @@ use std::time::{Duration, Instant};
 
 /// A fetch took place where a read took this share of one at least.
 const FETCHED: f64 = 0.25;
-/// So many reads in a row without a fetch, and the volume is filled, as far as this start is concerned. They take some 10 ms.
+/// So many reads in a row without a fetch, and the volume is filled, as far as this start is concerned. They
+/// take some 10 ms.
 const FILLED: u32 = 32;
 /// So long a request waits for its granule while none arrives: sixty times what a fetch takes.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -58,12 +60,12 @@ impl<'a> Filling<'a> {
             .filter(|m| m.mount_point == planned.mount_point && mounts.is_local(m))?;
         let facts = DeviceFacts::of_mount(mount)?;
         let volume = Direct::open(facts.node.as_ref()?).ok()?;
-        let found = stat(volume.fd()).ok()?;
-        let same = found.kind == Type::Special && found.rdev == (facts.major, facts.minor);
-        same.then(|| Filling::of(fill, volume, facts.size))
+        let node = stat(volume.fd()).ok()?;
+        let same = node.kind == Type::Special && node.rdev == (facts.major, facts.minor);
+        same.then(|| Filling::new(fill, volume, facts.size))
     }
 
-    fn of(fill: &'a Fill, volume: Direct, size: u64) -> Filling<'a> {
+    fn new(fill: &'a Fill, volume: Direct, size: u64) -> Filling<'a> {
         Filling {
             fill,
             volume,
@@ -83,9 +85,9 @@ impl<'a> Filling<'a> {
         self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins to fetch, on threads that end with the last granule, or with [`Filling::end`]. `fetched` counts granules that
-    /// had to be fetched.
-    pub fn begin<'scope>(
+    /// Begins to fetch, on threads that end with the last granule, or with [`Filling::end`]. `fetched` counts
+    /// granules that had to be fetched.
+    pub fn start<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
         governor: &'scope Governor,
@@ -225,7 +227,7 @@ mod tests {
     fn a_request_waits_for_its_granules_and_those_before() {
         let fill = fill(&[(4, 0), (9, 0), (2, 3), (7, 5)], 1e-9);
         let (_file, device, size) = volume(10);
-        let filling = Filling::of(&fill, device, size);
+        let filling = Filling::new(&fill, device, size);
         let ready = || [0, 2, 3, 4, 5, 9].map(|request| filling.is_ready(request));
         assert_eq!(ready(), [false; 6]);
         filling.arrived(1, false);
@@ -243,10 +245,10 @@ mod tests {
         // Of one that lies beyond the end nothing is read, and nobody waits for it.
         let fill = fill(&[(0, 0), (3, 1), (1 << 30, 2), (5, 3)], 1e-12);
         let (_file, device, size) = volume(6);
-        let filling = Filling::of(&fill, device, size);
+        let filling = Filling::new(&fill, device, size);
         let (governor, fetched) = (governor(), AtomicU64::new(0));
         std::thread::scope(|scope| {
-            filling.begin(scope, &governor, &fetched);
+            filling.start(scope, &governor, &fetched);
             filling.wait(3, &governor);
         });
         assert!(filling.is_ready(u32::MAX));
@@ -263,9 +265,9 @@ mod tests {
         let touches: Vec<(u64, u32)> = (0..5000).map(|n| (n % 10, n as u32)).collect();
         let fill = fill(&touches, 1e6);
         let (_file, device, size) = volume(10);
-        let filling = Filling::of(&fill, device, size);
+        let filling = Filling::new(&fill, device, size);
         let (governor, fetched) = (governor(), AtomicU64::new(0));
-        std::thread::scope(|scope| filling.begin(scope, &governor, &fetched));
+        std::thread::scope(|scope| filling.start(scope, &governor, &fetched));
         assert!(filling.is_ready(u32::MAX));
         assert_eq!(fetched.into_inner(), 0);
         let read = filling.next.into_inner();
@@ -277,11 +279,11 @@ mod tests {
         let touches: Vec<(u64, u32)> = (0..100).map(|n| (n % 10, n as u32)).collect();
         let fill = fill(&touches, 1e-12);
         let (_file, device, size) = volume(10);
-        let filling = Filling::of(&fill, device, size);
+        let filling = Filling::new(&fill, device, size);
         let (governor, fetched) = (governor(), AtomicU64::new(0));
         governor.stop("it was asked to stop");
         filling.wait(99, &governor);
-        std::thread::scope(|scope| filling.begin(scope, &governor, &fetched));
+        std::thread::scope(|scope| filling.start(scope, &governor, &fetched));
         assert!(filling.is_ready(99));
         assert_eq!(filling.next.into_inner(), 0);
     }
@@ -290,7 +292,7 @@ mod tests {
     fn a_volume_that_does_not_answer_is_not_waited_for() {
         let fill = fill(&[(0, 0)], 1.0);
         let (_file, device, size) = volume(1);
-        let filling = Filling::of(&fill, device, size);
+        let filling = Filling::new(&fill, device, size);
         // Nobody fetches.
         filling.wait(0, &governor());
         assert!(filling.is_ready(0), "given up for all");

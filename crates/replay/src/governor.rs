@@ -1,4 +1,5 @@
-//! Whether the replay may go on: not when asked to stop, when memory runs short, or when others wait for memory.
+//! Whether the replay may go on: not when asked to stop, when memory runs short, or when others wait for
+//! memory.
 //!
 //! The threads ask between requests; one of them looks at `/proc` every [`INTERVAL`].
 
@@ -59,8 +60,9 @@ impl Governor {
         }
     }
 
-    /// The look before the first request. What may be read in all is what was available then, less the floor.
-    pub fn begin(&self) {
+    /// Checks the memory before the first request. The replay may read what is available then, less the
+    /// floor.
+    pub fn start(&self) {
         let available = memory().map_or(0, |m| m.available);
         let pressure = pressure(Resource::Memory);
         if available < self.stop_below {
@@ -110,7 +112,7 @@ impl Governor {
     }
 
     /// No request is issued from now on, for the start is over, and somebody may wait for all to be closed.
-    pub fn ask(&self) {
+    pub fn stop_requests(&self) {
         self.stop("it was asked to stop");
         self.asked.store(true, Ordering::Relaxed);
     }
@@ -133,12 +135,12 @@ impl Governor {
                 .compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed)
                 .is_ok()
         {
-            self.look(now);
+            self.check(now);
         }
         self.stopped.get().is_none()
     }
 
-    fn look(&self, now: u64) {
+    fn check(&self, now: u64) {
         if let Some(memory) = memory().ok().filter(|memory| memory.available < self.stop_below) {
             self.too_little(memory.available);
         }
@@ -197,7 +199,7 @@ mod tests {
             ..Options::new(Instant::now())
         };
         let governor = Governor::new(&options);
-        governor.begin();
+        governor.start();
         governor
     }
 
@@ -250,7 +252,7 @@ mod tests {
             at: Instant::now(),
         });
         let scanned = pages_scanned().is_some_and(|pages| pages > 0);
-        governor.look(1);
+        governor.check(1);
         assert_eq!(governor.stopped().is_some(), scanned);
     }
 

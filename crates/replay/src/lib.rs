@@ -1,14 +1,15 @@
 //! A plan becomes a warm page cache.
 //!
-//! [`Replay::start`] returns at once; the work is done by threads of its own. Devices are served in parallel, each in
-//! passes: the metadata of its file system, read through the block device; look-ups, and where that metadata was not
-//! to be had the opening of files (`ahead`, `ring`); then file data. Beside these, what they will need of a volume that is
-//! filled as it is read is fetched (`fill`). Metadata and data keep the plan's order. A bounded
-//! number of requests is in flight (`queue`), so that what the started program itself misses never queues behind
-//! thousands of prefetches. The `governor` watches memory and stops the replay when it harms more than it helps.
+//! [`Replay::start`] returns at once; the work is done by threads of its own. Devices are served in parallel,
+//! each in passes: the metadata of its file system, read through the block device; look-ups, and where that
+//! metadata was not to be had the opening of files (`ahead`, `ring`); then file data. Beside these, what they
+//! will need of a volume that is filled as it is read is fetched (`fill`). Metadata and data keep the plan's
+//! order. A bounded number of requests is in flight (`queue`), so that what the started program itself misses
+//! never queues behind thousands of prefetches. The `governor` watches memory and stops the replay when it
+//! harms more than it helps.
 //!
-//! A plan is untrusted input: files are opened only as [`headstart_system::open`] allows, block devices only if they
-//! carry the mounted file system the plan names, and whatever does not fit is skipped and counted.
+//! A plan is untrusted input: files are opened only as [`headstart_system::open`] allows, block devices only
+//! if they carry the mounted file system the plan names, and whatever does not fit is skipped and counted.
 
 mod ahead;
 mod device;
@@ -34,7 +35,7 @@ pub use sample::{Costs, Resident, Sample, sample};
 use headstart_model::format::FormatError;
 use headstart_model::outcome::ReplayReport;
 use headstart_model::plan::PlanFile;
-use headstart_system::thread::{self, Begun};
+use headstart_system::thread::{self, StartedThread};
 use shared::Shared;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -69,7 +70,7 @@ pub struct Replay {
     barrier_limit: Duration,
     finish_limit: Duration,
     report: Receiver<ReplayReport>,
-    thread: Begun,
+    thread: StartedThread,
     life: Life,
 }
 
@@ -79,7 +80,7 @@ pub struct Life(Weak<()>);
 
 impl Life {
     /// It has.
-    pub fn goes_on(&self) -> bool {
+    pub fn is_running(&self) -> bool {
         self.0.strong_count() > 0
     }
 }
@@ -90,13 +91,14 @@ pub struct Stop(Arc<Shared>);
 
 impl Stop {
     /// Ends it.
-    pub fn ask(&self) {
-        self.0.governor.ask();
+    pub fn stop_requests(&self) {
+        self.0.governor.stop_requests();
     }
 
-    /// Ends it, and waits until it has closed all files, `limit` at most: a read that a thread waits for comes to its end first.
+    /// Ends it, and waits until it has closed all files, `limit` at most: a read that a thread waits for
+    /// comes to its end first.
     pub fn and_wait(&self, limit: Duration) {
-        self.ask();
+        self.stop_requests();
         self.0.wait_closed(limit);
     }
 }
@@ -135,7 +137,7 @@ impl Replay {
             drop((followed, options, theirs, told, lives));
             threads::end_before_others();
         };
-        let thread = thread::begin("headstart", Box::new(replay)).map_err(ReplayError::Thread)?;
+        let thread = thread::spawn("headstart", Box::new(replay)).map_err(ReplayError::Thread)?;
         Ok(Replay {
             plan,
             shared,
@@ -162,19 +164,20 @@ impl Replay {
         Stop(Arc::clone(&self.shared))
     }
 
-    /// Waits until the requests before the barrier (`PlanDevice::hold`) are done, have failed or were stopped,
-    /// or [`Options::barrier_limit`] has passed.
+    /// Waits until the requests before the barrier (`PlanDevice::hold`) are done, have failed or were
+    /// stopped, or [`Options::barrier_limit`] has passed.
     pub fn wait_released(&self) {
         self.shared.wait(self.barrier_limit);
     }
 
-    /// Whether the barrier still stands: a start that waits for this replay ([`Replay::wait_released`]) would wait on.
+    /// Whether the barrier still stands: a start that waits for this replay ([`Replay::wait_released`]) would
+    /// wait on.
     pub fn barrier_up(&self) -> bool {
         self.shared.standing() > 0 && !self.thread.is_finished()
     }
 
     /// How many parts of requests are over: a number that grows as long as the replay gets on.
-    pub fn over(&self) -> u64 {
+    pub fn requests_over(&self) -> u64 {
         self.shared.over.load(Ordering::Relaxed)
     }
 
@@ -185,7 +188,7 @@ impl Replay {
 
     /// Ends the replay: requests not yet issued are not issued any more.
     pub fn stop(&self) {
-        self.shared.governor.ask();
+        self.shared.governor.stop_requests();
     }
 
     /// Whether it has ended, so that [`Replay::finish`] will not wait.
@@ -195,11 +198,12 @@ impl Replay {
 
     /// Waits for its end and tells what it did.
     ///
-    /// A read that never ends (a device that hangs, a program that is asked for its permission and does not answer) is
-    /// not waited for: once nothing has ended for [`Options::finish_limit`] the replay is left behind with its threads,
-    /// which issue nothing any more, and the report says so in `stopped`. Of what was not confirmed it claims nothing.
+    /// A read that never ends (a device that hangs, a program that is asked for its permission and does not
+    /// answer) is not waited for: once nothing has ended for [`Options::finish_limit`] the replay is left
+    /// behind with its threads, which issue nothing any more, and the report says so in `stopped`. Of what
+    /// was not confirmed it claims nothing.
     pub fn finish(self) -> ReplayReport {
-        let mut over = self.over();
+        let mut over = self.requests_over();
         loop {
             match self.report.recv_timeout(self.finish_limit) {
                 Ok(report) => return report,
@@ -210,7 +214,7 @@ impl Replay {
                     };
                 }
                 Err(RecvTimeoutError::Timeout) => {
-                    let before = std::mem::replace(&mut over, self.over());
+                    let before = std::mem::replace(&mut over, self.requests_over());
                     if over == before {
                         return self.leave_behind();
                     }
@@ -227,7 +231,7 @@ impl Replay {
         self.shared.governor.stop(why.as_str());
         ReplayReport {
             stopped: Some(why),
-            ..run::so_far(&self.shared)
+            ..run::report_so_far(&self.shared)
         }
     }
 }

@@ -15,29 +15,32 @@ pub struct Options {
     pub stop_below: u64,
     /// The replay stops when some task waits for memory this share of the time, percent.
     pub stop_pressure: f64,
-    /// Whether the replay stops as soon as the kernel looks for pages to free: at boot nobody else has filled memory, so
-    /// it would begin to push out what it has just read.
+    /// Whether the replay stops as soon as the kernel looks for pages to free: at boot nobody else has filled
+    /// memory, so it would begin to push out what it has just read.
     pub stop_at_reclaim: bool,
     /// The longest [`crate::Replay::wait_released`] waits.
     pub barrier_limit: Duration,
-    /// [`crate::Replay::finish`] waits no longer than this, and at most twice this, for reads of which none ends.
+    /// [`crate::Replay::finish`] waits no longer than this, and at most twice this, for reads of which none
+    /// ends.
     pub finish_limit: Duration,
-    /// The user whose start it is: no file is read that this user may not read. `None` where all may be, as at boot.
+    /// The user whose start it is: no file is read that this user may not read. `None` where all may be, as
+    /// at boot.
     pub reader: Option<u32>,
-    /// Whether paths may be looked up, and neighbours asked for, through io_uring, where the kernel has it and it helps.
-    /// What becomes of them is the same.
+    /// Whether paths may be looked up, and neighbours asked for, through io_uring, where the kernel has it
+    /// and it helps. What becomes of them is the same.
     pub io_uring: bool,
 }
 
 impl Options {
     /// Memory that is left to others, bytes: what a small program needs to start at all.
     pub const STOP_BELOW: u64 = 64 << 20;
-    /// Below this pressure a machine works normally; systemd-oomd acts at 60 % over 30 s, far too late for a helper.
+    /// Below this pressure a machine works normally; systemd-oomd acts at 60 % over 30 s, far too late for a
+    /// helper.
     pub const STOP_PRESSURE: f64 = 20.0;
     /// A disk reads 1 GB in this time. The barrier is released then; what it reads by itself costs jumps.
     pub const BARRIER_LIMIT: Duration = Duration::from_secs(10);
-    /// Linux gives a disk's command up after 30 s (`timeout` of a SCSI device), and tries again: what has not read
-    /// anything for so long waits for a server or a device that may never answer.
+    /// Linux gives a disk's command up after 30 s (`timeout` of a SCSI device), and tries again: what has not
+    /// read anything for so long waits for a server or a device that may never answer.
     pub const FINISH_LIMIT: Duration = Duration::from_secs(30);
 
     /// The defaults, for a start that began at `origin`.

@@ -1,12 +1,13 @@
-//! Whether a device answers as its plan says: an image that was learned on a disk of its own may have become a volume that is fetched over a
-//! network, or a volume may be filled from a snapshot once more. The plan's order still holds there; how much is asked for at once does not.
+//! Whether a device answers as its plan says: an image that was learned on a disk of its own may have become
+//! a volume that is fetched over a network, or a volume may be filled from a snapshot once more. The plan's
+//! order still holds there; how much is asked for at once does not.
 
 use headstart_model::machine::Cost;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// Answers in a row that are late before a device is one that answers later than planned. Until then it is asked as
-/// planned: of one that takes 33 ms, for a tenth of a second.
+/// Answers in a row that are late before a device is one that answers later than planned. Until then it is
+/// asked as planned: of one that takes 33 ms, for a tenth of a second.
 const LATE: u32 = 3;
 /// How many times as long as planned an answer takes that is late, ...
 const TIMES: f64 = 4.0;
@@ -31,7 +32,7 @@ impl Pace {
     }
 
     /// A read of so many bytes was waited for, from when it was asked for or later.
-    pub fn waited(&self, bytes: u64, time: Duration) {
+    pub fn note_read(&self, bytes: u64, time: Duration) {
         let planned = self.planned.latency + bytes as f64 / self.planned.bandwidth;
         // Nothing is, where what was planned is no number, or without end.
         let late = time.as_secs_f64() > (planned * TIMES).max(planned + LONGER.as_secs_f64());
@@ -79,7 +80,7 @@ mod tests {
             (late, true),
             (soon, true),
         ] {
-            pace.waited(4096, time);
+            pace.note_read(4096, time);
             assert_eq!(pace.is_late(), is_late);
         }
     }
@@ -88,8 +89,8 @@ mod tests {
     fn what_takes_long_to_transfer_is_not_late_nor_is_a_turn_that_was_waited_for() {
         let pace = pace();
         for _ in 0..5 {
-            pace.waited(8 << 20, Duration::from_millis(60));
-            pace.waited(4096, Duration::from_millis(5));
+            pace.note_read(8 << 20, Duration::from_millis(60));
+            pace.note_read(4096, Duration::from_millis(5));
         }
         assert!(!pace.is_late());
     }

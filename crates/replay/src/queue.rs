@@ -1,7 +1,7 @@
 //! Requests of one device in their order, taken by threads one part after the other.
 //!
-//! A part is of one request. Parts that lie one behind the other on the device are taken at once, as many as together keep what one call
-//! serves.
+//! A part is of one request. Parts that lie one behind the other on the device are taken at once, as many as
+//! together keep what one call serves.
 
 use crate::request::RequestState;
 use headstart_system::read_ahead::MOST_RANGES;
@@ -43,7 +43,7 @@ impl Queue {
     }
 
     /// The next parts that lie one behind the other, together of at most `chunk` bytes; none at the end.
-    pub(crate) fn take(&self, chunk: u64, page: u64) -> Vec<Part> {
+    pub(crate) fn take_parts(&self, chunk: u64, page: u64) -> Vec<Part> {
         let mut cursor = self.cursor();
         let mut parts = Vec::new();
         let mut left = chunk;
@@ -104,9 +104,10 @@ mod tests {
         RequestState::new(0, request)
     }
 
-    /// All parts as they are taken, one list after the other; requests are left at parts of which that is said.
+    /// All parts as they are taken, one list after the other; requests are left at parts of which that is
+    /// said.
     fn taken(queue: &Queue, chunk: u64, leave: impl Fn(&Part) -> bool) -> Vec<Vec<(usize, u64, u64)>> {
-        let take = || Some(queue.take(chunk, 4096)).filter(|parts| !parts.is_empty());
+        let take = || Some(queue.take_parts(chunk, 4096)).filter(|parts| !parts.is_empty());
         let lists = std::iter::from_fn(take).inspect(|parts| {
             parts
                 .iter()
@@ -170,8 +171,8 @@ mod tests {
     #[test]
     fn a_request_is_left_only_while_it_is_current() {
         let queue = Queue::new(vec![request(0, 8192), request(0, 8192)]);
-        queue.take(8192, 4096);
+        queue.take_parts(8192, 4096);
         queue.leave(0);
-        assert_eq!(queue.take(8192, 4096)[0].index, 1);
+        assert_eq!(queue.take_parts(8192, 4096)[0].index, 1);
     }
 }

@@ -10,8 +10,8 @@ use headstart_system::residency;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// What became of a request of a replay that was left behind: nobody looks at memory any more, for that may wait too. What
-/// has arrived is taken to be what was there before.
+/// What became of a request of a replay that was left behind: nobody looks at memory any more, for that may
+/// wait too. What has arrived is taken to be what was there before.
 pub fn confirmed(state: &RequestState) -> Result<Issued, Reason> {
     let (prepared, done_ns) = done(state)?;
     Ok(Issued {
@@ -50,8 +50,9 @@ fn pages(prepared: &Prepared) -> PageRange {
 /// How long pages may be on their way when the replay has ended.
 pub const ON_THE_WAY: Duration = Duration::from_millis(100);
 
-/// Whether a request for data that bridges holes has not read all that it asked for: a part failed, or pages of it are in the cache and hold
-/// nothing. Such pages are given this time to come; with `None` they say nothing.
+/// Whether a request for data that bridges holes has not read all that it asked for: a part failed, or pages
+/// of it are in the cache and hold nothing. Such pages are given this time to come; with `None` they say
+/// nothing.
 pub fn is_broken_bridge(state: &RequestState, files: &Files<'_>, patience: Option<Duration>) -> bool {
     let request = &state.request;
     if request.kind != RequestKind::Data || request.bridged == 0 {

@@ -61,7 +61,8 @@ impl Reason {
 /// A request that was found to be possible.
 #[derive(Debug)]
 pub struct Prepared {
-    /// The first byte that is read: the request's, moved if it is meant from the end of a file that has another size now.
+    /// The first byte that is read: the request's, moved if it is meant from the end of a file that has
+    /// another size now.
     pub start: u64,
     /// The byte after the last that is read: the request's end, cut at the end of the file or device.
     pub end: u64,
@@ -122,8 +123,8 @@ impl RequestState {
     }
 }
 
-/// The bytes of a file that a request for data asks for now that it has `size` bytes instead of `planned`: never more than
-/// it asks for as planned. `None` if there are none.
+/// The bytes of a file that a request for data asks for now that it has `size` bytes instead of `planned`:
+/// never more than it asks for as planned. `None` if there are none.
 pub fn bytes_now(request: &Request, planned: u64, size: u64, page: u64) -> Option<(u64, u64)> {
     let moved = match request.from_end {
         true => i128::from(size.div_ceil(page)) - i128::from(planned.div_ceil(page)),
@@ -212,7 +213,7 @@ mod tests {
 
     #[test]
     fn each_reason_has_its_counter() {
-        let all = [
+        let reasons = [
             Reason::Missing,
             Reason::Changed,
             Reason::Special,
@@ -223,7 +224,7 @@ mod tests {
             Reason::Failed,
         ];
         let mut skipped = Skipped::default();
-        for (n, reason) in all.into_iter().enumerate() {
+        for (n, reason) in reasons.into_iter().enumerate() {
             reason.count(&mut skipped);
             assert_eq!(skipped.total(), n as u64 + 1);
         }

@@ -1,5 +1,6 @@
-//! Look-ups and opens of a queue through io_uring, for devices that serve more at once than a queue has threads. A thread
-//! can ask for the data of several files without waiting, but only a ring lets it wait for several look-ups.
+//! Look-ups and opens of a queue through io_uring, for devices that serve more at once than a queue has
+//! threads. A thread can ask for the data of several files without waiting, but only a ring lets it wait for
+//! several look-ups.
 //!
 //! Whatever a ring did not come to is left as it was, and done by the queue's threads.
 
@@ -13,8 +14,8 @@ use headstart_model::plan::RequestKind;
 use headstart_system::mounts::MountTable;
 use headstart_system::path_resolver::PathResolver;
 
-/// Serves the look-ups of a queue. Directories to be listed are left to its threads; and all look-ups for a user, for they look before each
-/// directory whether the user may go on.
+/// Serves the look-ups of a queue. Directories to be listed are left to its threads; and all look-ups for a
+/// user, for they look before each directory whether the user may go on.
 pub fn look_up(resolver: &mut PathResolver, queue: &Queue, worker: &Worker<'_>, mounts: &MountTable) {
     if worker.files.has_reader() {
         return;
@@ -29,10 +30,10 @@ pub fn look_up(resolver: &mut PathResolver, queue: &Queue, worker: &Worker<'_>, 
         Some(((state, worker.now()), worker.files.path(state.request.file)?))
     };
     // A ring that fails leaves the rest to the queue's threads.
-    let _ = resolver.each(mounts, next, |(state, at_ns), pinned| {
-        let found = looked_up(pinned).map(|()| Prepared::nothing(at_ns));
-        worker.looked_up(state, found.is_ok());
-        let _ = state.prepared.set(found);
+    let _ = resolver.resolve_each(mounts, next, |(state, at_ns), pinned| {
+        let prepared = looked_up(pinned).map(|()| Prepared::nothing(at_ns));
+        worker.looked_up(state, prepared.is_ok());
+        let _ = state.prepared.set(prepared);
     });
 }
 
@@ -56,5 +57,5 @@ pub fn open(
         }
     };
     // As above.
-    let _ = resolver.each(mounts, next, |file, pinned| files.offer(file, pinned));
+    let _ = resolver.resolve_each(mounts, next, |file, pinned| files.offer(file, pinned));
 }

@@ -23,8 +23,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Devices that are served at once, each with up to 32 threads: more than a machine has disks that a start reads from.
-/// What a plan says of further ones waits for its turn.
+/// Devices that are served at once, each with up to 32 threads: more than a machine has disks that a start
+/// reads from. What a plan says of further ones waits for its turn.
 const MAX_DEVICES: usize = 8;
 
 /// Replays a plan, to its end or until stopped. Runs on a thread of its own.
@@ -55,14 +55,15 @@ pub fn run(file: &PlanFile, options: &Options, shared: &Shared) -> ReplayReport 
     in_use.sort_unstable_by(|a, b| b.cmp(a));
     let in_use = in_use.iter().take(MAX_DEVICES).sum();
     let files = Files::new(plan, &mounts, &openers, in_use, options.reader);
-    shared.governor.begin();
+    shared.governor.start();
     let serve = |work: &Work| serve(work, &files, &mounts, options, shared, each);
     let devices = side_by_side(works, &serve);
     let replay_ns = options.origin.elapsed().as_nanos() as u64;
     let memory_pressure = shared.governor.memory_pressure();
     let mut issued = Vec::new();
     let mut broken_bridges = 0;
-    // What is still on its way when the end was asked for looks as what never came, and all has to be closed soon.
+    // What is still on its way when the end was asked for looks as what never came, and all has to be closed
+    // soon.
     let patience = |broken: u64| match broken {
         _ if shared.governor.was_asked() => None,
         0 => Some(report::ON_THE_WAY),
@@ -98,8 +99,9 @@ pub fn run(file: &PlanFile, options: &Options, shared: &Shared) -> ReplayReport 
     }
 }
 
-/// What is known of a replay that is still on its way: of what has arrived it claims only what was there before.
-pub(crate) fn so_far(shared: &Shared) -> ReplayReport {
+/// What is known of a replay that is still on its way: of what has arrived it claims only what was there
+/// before.
+pub(crate) fn report_so_far(shared: &Shared) -> ReplayReport {
     let mut skipped = Skipped::default();
     let mut issued = Vec::new();
     let mut broken_bridges = 0;
@@ -125,8 +127,8 @@ pub(crate) fn so_far(shared: &Shared) -> ReplayReport {
     }
 }
 
-/// Does something for each, for [`MAX_DEVICES`] at the same time, on the calling thread among others: a thread that
-/// cannot be had is done without. `None` where it panicked.
+/// Does something for each, for [`MAX_DEVICES`] at the same time, on the calling thread among others: a
+/// thread that cannot be had is done without. `None` where it panicked.
 fn side_by_side<W: Sync, T: Send + Sync>(works: &[W], serve: &(impl Fn(&W) -> T + Sync)) -> Vec<Option<T>> {
     let next = AtomicUsize::new(0);
     let done: Vec<OnceLock<T>> = works.iter().map(|_| OnceLock::new()).collect();
@@ -188,7 +190,8 @@ impl Drop for Barrier<'_> {
     }
 }
 
-/// For each disk a way to its files by handle, if the plan relies on that: it reads directories amid the data.
+/// For each disk a way to its files by handle, if the plan relies on that: it reads directories amid the
+/// data.
 fn openers(plan: Plan<'_>, mounts: &MountTable) -> Vec<Option<HandleOpener>> {
     let mut data = vec![false; plan.device_count()];
     let mut amid = vec![false; plan.device_count()];
@@ -203,7 +206,7 @@ fn openers(plan: Plan<'_>, mounts: &MountTable) -> Vec<Option<HandleOpener>> {
     let opener = |(index, amid): (usize, bool)| {
         let planned = plan.device(index).filter(|planned| amid && is_disk(planned))?;
         let mount = mounts.lookup(planned.mount_point.as_bytes())?;
-        HandleOpener::of(mounts, mount).ok()
+        HandleOpener::new(mounts, mount).ok()
     };
     // Each has a descriptor: of more devices than a machine has, the first have to do.
     let mut left = MAX_DEVICES;
@@ -218,8 +221,9 @@ fn openers(plan: Plan<'_>, mounts: &MountTable) -> Vec<Option<HandleOpener>> {
 
 /// The plan's requests by device and pass; those beyond the budget are only counted.
 ///
-/// What follows the first data in the plan stays behind it: it is what the start alone looks at. On a disk directories are among it. So where a disk's
-/// files have to be opened by path after all (without one of `openers`), all metadata goes first. Where no head moves, look-ups go on beside the data.
+/// What follows the first data in the plan stays behind it: it is what the start alone looks at. On a disk
+/// directories are among it. So where a disk's files have to be opened by path after all (without one of
+/// `openers`), all metadata goes first. Where no head moves, look-ups go on beside the data.
 fn share_out(
     plan: Plan<'_>,
     openers: &[Option<HandleOpener>],
@@ -305,9 +309,9 @@ fn serve(
     let filling = fill.and_then(|fill| Filling::open(fill, &work.planned, mounts));
     std::thread::scope(|scope| {
         if let Some(filling) = &filling {
-            filling.begin(scope, &shared.governor, &shared.fetched);
+            filling.start(scope, &shared.governor, &shared.fetched);
         }
-        let device = serve_passes(work, files, mounts, options, shared, (open, filling.as_ref()));
+        let device = serve_passes(work, files, mounts, options, shared, open, filling.as_ref());
         // What was asked for is there.
         if let Some(filling) = &filling {
             filling.end();
@@ -323,7 +327,8 @@ fn serve_passes(
     mounts: &MountTable,
     options: &Options,
     shared: &Shared,
-    (open, filling): (usize, Option<&Filling<'_>>),
+    open: usize,
+    filling: Option<&Filling<'_>>,
 ) -> Device {
     // The barrier is released once, when the requests before it are over, or none can be any more.
     let until = work.planned.hold as usize;
@@ -334,8 +339,9 @@ fn serve_passes(
             give_way();
         }
     };
-    // Nor does it before its first request is over where the start is under way already: on busy processors each turn that it waited for would be
-    // some milliseconds. The threads that help it give way from their beginning.
+    // Nor does it before its first request is over where the start is under way already: on busy processors
+    // each turn that it waited for would be some milliseconds. The threads that help it give way from their
+    // beginning.
     let this = std::thread::current().id();
     let behind = AtomicBool::new(false);
     let ahead = |over: usize| {
@@ -343,7 +349,7 @@ fn serve_passes(
             match until {
                 0 => give_way(),
                 // What lasts for seconds is not to come before everybody.
-                _ => drop(priority::as_others()),
+                _ => drop(priority::leave_realtime()),
             }
         }
     };
@@ -358,7 +364,7 @@ fn serve_passes(
     let is_metadata = |state: &RequestState| state.request.kind == RequestKind::Metadata;
     let passes = [&work.passes.metadata, &work.passes.data];
     let metadata = passes.iter().any(|queue| queue.requests.iter().any(is_metadata));
-    let device = Device::look(&work.planned, mounts, options, metadata);
+    let device = Device::open(&work.planned, mounts, options, metadata);
     let worker = Worker {
         device: &device,
         files,
@@ -410,12 +416,14 @@ fn serve_passes(
     device
 }
 
-/// A ring, where it helps: there is something to look up, and the device serves more at once than it has threads. With
-/// as many threads as look-ups in flight it would only cost (`docs/decisions/0001-io-uring-for-opens.md`).
+/// A ring, where it helps: there is something to look up, and the device serves more at once than it has
+/// threads. With as many threads as look-ups in flight it would only cost
+/// (`docs/decisions/0001-io-uring-for-opens.md`).
 fn resolver(work: &Work, device: &Device, options: &Options) -> Option<PathResolver> {
     let passes = [&work.passes.look_ups, &work.passes.beside];
     let look_ups = passes.iter().any(|queue| !queue.requests.is_empty()) || device.block.is_err();
-    // Each takes a descriptor. Half of them are for files that are kept open, and a plan may have several devices.
+    // Each takes a descriptor. Half of them are for files that are kept open, and a plan may have several
+    // devices.
     let in_flight = device.shape().in_flight().min(descriptors() as u32 / 8);
     if !options.io_uring || !look_ups || in_flight <= device.shape().threads {
         return None;

@@ -1,10 +1,11 @@
 //! How much of a plan is in memory, asked before anything else is done for a start.
 //!
-//! A start of which all is in memory needs nobody; to find that out must cost next to nothing. So a few places of a plan are
-//! looked at, drawn in proportion to what each costs the start ([`Costs`]), in an order of which each beginning is spread over the plan.
-//! Nothing is read, and nothing waits for a device or a server: a path is resolved from what the kernel remembers
-//! (`RESOLVE_CACHED`, Linux 5.12), and where it would have to read a directory or an inode the place counts as cold. Once
-//! enough is cold the rest is not asked for.
+//! A start of which all is in memory needs nobody; to find that out must cost next to nothing. So a few
+//! places of a plan are looked at, drawn in proportion to what each costs the start ([`Costs`]), in an order
+//! of which each beginning is spread over the plan. Nothing is read, and nothing waits for a device or a
+//! server: a path is resolved from what the kernel remembers (`RESOLVE_CACHED`, Linux 5.12), and where it
+//! would have to read a directory or an inode the place counts as cold. Once enough is cold the rest is not
+//! asked for.
 
 mod costs;
 
@@ -20,13 +21,15 @@ use headstart_system::open::{Skip, find_cached, open_pinned, pin, pin_cached};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// Pages that are looked at in one place: the kernel counts a page in 10 to 60 ns, so this many cost less than to open the file.
+/// Pages that are looked at in one place: the kernel counts a page in 10 to 60 ns, so this many cost less
+/// than to open the file.
 const PAGES: u64 = 64;
 /// So many cold places are enough: a replay then has a quarter of the largest sample to read.
 const ENOUGH: u32 = 10;
 /// No more is looked at after so long: beside an on-access scanner each open waits for it.
 const LONG: Duration = Duration::from_millis(10);
-/// How many paths are looked up where the kernel cannot say what it remembers (before 5.12): each may have to be read.
+/// How many paths are looked up where the kernel cannot say what it remembers (before 5.12): each may have to
+/// be read.
 const BLIND: u32 = 8;
 
 /// What a sample found.
@@ -42,7 +45,8 @@ pub struct Resident {
     pub resident_pages: u64,
     /// Places whose path the kernel does not remember.
     pub cold_paths: u32,
-    /// Places that are not as planned: the file is gone, or another. What it costs counts as cold: what is there now will be read.
+    /// Places that are not as planned: the file is gone, or another. What it costs counts as cold: what is
+    /// there now will be read.
     pub changed: u32,
     /// The share of the plan's cost that may not be looked at, such as another user's file.
     pub unknown: f64,
@@ -63,11 +67,11 @@ pub struct Sample {
 
 /// What was found in one place.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Look {
+enum Sampled {
     /// Its path is remembered.
     Path,
-    /// Its path is remembered, and so many of so many pages are in memory.
-    Pages(u64, u64),
+    /// Its path is remembered, and `resident` of its `pages` are in memory.
+    Pages { resident: u64, pages: u64 },
     /// Its path is not remembered, and behind it are so many pages.
     ColdPath(u64),
     /// It is not as planned.
@@ -84,10 +88,11 @@ struct Seconds {
     unknown: f64,
 }
 
-/// Looks at about so many places of what a plan would read; `draw`, a number by chance, says where ([`Costs::places`]). Takes well under
-/// a millisecond and reads nothing from any device; only before Linux 5.12 a few paths may have to be read.
+/// Looks at about so many places of what a plan would read; `draw`, a number by chance, says where
+/// ([`Costs::places`]). Takes well under a millisecond and reads nothing from any device; only before
+/// Linux 5.12 a few paths may have to be read.
 pub fn sample(plan: &Plan<'_>, costs: &Costs, mounts: &MountTable, looks: usize, draw: u64) -> Sample {
-    let mut found = Resident::default();
+    let mut resident = Resident::default();
     let mut sampler = Sampler {
         plan,
         overlays: mounts.all().iter().any(|mount| mount.overlay.is_some()),
@@ -101,57 +106,58 @@ pub fn sample(plan: &Plan<'_>, costs: &Costs, mounts: &MountTable, looks: usize,
     let begun = Instant::now();
     for place in costs.places(looks, draw) {
         if cold_places >= ENOUGH {
-            found.cut_short = true;
+            resident.cut_short = true;
             break;
         }
         if begun.elapsed() > LONG {
-            found.cut_short = true;
+            resident.cut_short = true;
             seconds.unknown += place.weight;
             continue;
         }
         let Some(request) = costs.requests.get(place.part.request) else {
             continue;
         };
-        let Some(look) = sampler.look(request, &place) else {
+        let Some(look) = sampler.check(request, &place) else {
             break;
         };
         let cold = cold_share(look, request);
-        if look == Look::Unknown {
+        if look == Sampled::Unknown {
             seconds.unknown += place.weight;
             continue;
         }
-        found.looks += 1;
+        resident.looks += 1;
         cold_places += u32::from(cold >= 0.5);
         seconds.known += place.weight;
         seconds.cold += place.weight * cold;
-        let (resident, pages) = match look {
-            Look::Pages(resident, pages) => (resident.min(pages), pages),
-            Look::Path => (1, 1),
-            Look::ColdPath(pages) => (0, pages.max(1)),
-            Look::Changed | Look::Unknown => (0, 0),
+        let (in_memory, pages) = match look {
+            Sampled::Pages { resident, pages } => (resident.min(pages), pages),
+            Sampled::Path => (1, 1),
+            Sampled::ColdPath(pages) => (0, pages.max(1)),
+            Sampled::Changed | Sampled::Unknown => (0, 0),
         };
-        found.sampled_pages += pages;
-        found.resident_pages += resident;
-        found.cold_paths += u32::from(matches!(look, Look::ColdPath(_)));
-        found.changed += u32::from(look == Look::Changed);
+        resident.sampled_pages += pages;
+        resident.resident_pages += in_memory;
+        resident.cold_paths += u32::from(matches!(look, Sampled::ColdPath(_)));
+        resident.changed += u32::from(look == Sampled::Changed);
     }
     let share = |part: f64, of: f64| if of > 0.0 { part / of } else { 0.0 };
-    found.cold = share(seconds.cold, seconds.known);
-    found.unknown = share(seconds.unknown, seconds.known + seconds.unknown);
+    resident.cold = share(seconds.cold, seconds.known);
+    resident.unknown = share(seconds.unknown, seconds.known + seconds.unknown);
     sampler.open.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
     Sample {
-        resident: found,
+        resident,
         files: sampler.open.into_iter().map(|open| open.file.into()).collect(),
         names: sampler.names,
     }
 }
 
-/// Which part of what was looked at is cold. Of the pages that are missing those may be that nobody asks for, read to bridge a hole.
-fn cold_share(look: Look, request: &Request) -> f64 {
+/// Which part of what was looked at is cold. Of the pages that are missing those may be that nobody asks for,
+/// read to bridge a hole.
+fn cold_share(look: Sampled, request: &Request) -> f64 {
     match look {
-        Look::Path | Look::Unknown => 0.0,
-        Look::ColdPath(_) | Look::Changed => 1.0,
-        Look::Pages(resident, pages) => {
+        Sampled::Path | Sampled::Unknown => 0.0,
+        Sampled::ColdPath(_) | Sampled::Changed => 1.0,
+        Sampled::Pages { resident, pages } => {
             let cold = pages.saturating_sub(resident) as f64 / pages.max(1) as f64;
             let bridged = request.bridged.min(request.length) as f64 / request.length.max(1) as f64;
             match bridged < 1.0 {
@@ -183,9 +189,9 @@ struct Sampler<'a> {
 
 impl Sampler<'_> {
     /// `None` if no more is to be looked at.
-    fn look(&mut self, request: &Request, place: &Place) -> Option<Look> {
+    fn check(&mut self, request: &Request, place: &Place) -> Option<Sampled> {
         let Some(entry) = self.plan.file(request.file as usize) else {
-            return Some(Look::Changed);
+            return Some(Sampled::Changed);
         };
         if request.kind != RequestKind::Data {
             return self.look_up(&entry);
@@ -213,36 +219,37 @@ impl Sampler<'_> {
                     self.open.len() - 1
                 }
                 Err(Skip::Cold) => {
-                    return Some(Look::ColdPath(
+                    return Some(Sampled::ColdPath(
                         pages_now(entry.size).map_or(0, |(_, pages)| pages),
                     ));
                 }
-                Err(skip) if Reason::from(skip) == Reason::Denied => return Some(Look::Unknown),
-                Err(_) => return Some(Look::Changed),
+                Err(skip) if Reason::from(skip) == Reason::Denied => return Some(Sampled::Unknown),
+                Err(_) => return Some(Sampled::Changed),
             },
         };
         let open = &mut self.open[at];
         open.seconds = open.seconds.max(place.part.data);
         if place.at < place.part.path {
-            return Some(Look::Path);
+            return Some(Sampled::Path);
         }
         let Some((first, pages)) = pages_now(open.file.size) else {
-            return Some(Look::Changed);
+            return Some(Sampled::Changed);
         };
         let resident = open.file.resident_pages(first * page, pages * page);
-        Some(Look::Pages(resident, pages))
+        Some(Sampled::Pages { resident, pages })
     }
 
-    /// Of what is no file of a local file system (/proc, a socket) a replay reads nothing, and that nothing is there the kernel remembers, too.
-    fn look_up(&mut self, entry: &PlanFileEntry) -> Option<Look> {
+    /// Of what is no file of a local file system (/proc, a socket) a replay reads nothing, and that nothing
+    /// is there the kernel remembers, too.
+    fn look_up(&mut self, entry: &PlanFileEntry) -> Option<Sampled> {
         let path = entry.path.as_path();
         match self.as_remembered(find_cached(self.mounts, path), |mounts| {
             pin(mounts, path).map(|(pin, _)| pin)
         })? {
-            Err(Skip::Cold) => return Some(Look::ColdPath(0)),
+            Err(Skip::Cold) => return Some(Sampled::ColdPath(0)),
             found => self.names.extend(found.ok()),
         }
-        Some(Look::Path)
+        Some(Sampled::Path)
     }
 
     /// The file, as planned.
@@ -267,8 +274,8 @@ impl Sampler<'_> {
         Some(opened.map(|opened| PlannedFile::new(opened, !overlay)))
     }
 
-    /// What was found of a path from what the kernel remembers; where it cannot say, what is found otherwise, of a few paths. `None` if no more
-    /// is to be looked at.
+    /// What was found of a path from what the kernel remembers; where it cannot say, what is found otherwise,
+    /// of a few paths. `None` if no more is to be looked at.
     fn as_remembered<T>(
         &mut self,
         found: Result<T, Skip>,

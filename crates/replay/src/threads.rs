@@ -4,14 +4,15 @@ use headstart_system::priority;
 use std::io;
 use std::thread::{Scope, ScopedJoinHandle};
 
-/// Stack of a thread: it holds paths and a few buffers, directory entries are on the heap. Only what is touched is
-/// ever allocated.
+/// Stack of a thread: it holds paths and a few buffers, directory entries are on the heap. Only what is
+/// touched is ever allocated.
 const STACK: usize = 256 << 10;
-/// The CPU priority of the threads. They use little, but late: a program that keeps all CPUs busy still gets three
-/// times their share each.
+/// The CPU priority of the threads. They use little, but late: a program that keeps all CPUs busy still gets
+/// three times their share each.
 const NICE: i32 = 5;
 
-/// Runs `work` on the calling thread and `threads - 1` further ones. A thread that cannot be had is done without.
+/// Runs `work` on the calling thread and `threads - 1` further ones. A thread that cannot be had is done
+/// without.
 pub fn together(threads: u64, work: impl Fn() + Sync) {
     std::thread::scope(|scope| {
         for _ in 1..threads {
@@ -41,8 +42,9 @@ pub fn give_way() {
     priority::stand_back(priority::Priority::BestEffortLow, NICE);
 }
 
-/// To be called last by a thread that has stood back. What is left of it, some 20 µs, unmaps its stacks, for which the kernel locks the memory of the whole
-/// process. If it loses the processor while it holds that lock, all other threads of the process wait, too, those of the next start's replay among them.
+/// To be called last by a thread that has stood back. What is left of it, some 20 µs, unmaps its stacks, for
+/// which the kernel locks the memory of the whole process. If it loses the processor while it holds that
+/// lock, all other threads of the process wait, too, those of the next start's replay among them.
 pub fn end_before_others() {
     let _ = priority::before_others();
 }

@@ -12,8 +12,8 @@ pub struct Work {
     pub passes: Passes<Queue>,
     /// What is fetched of it first.
     pub fill: Option<Fill>,
-    /// How many of the data's requests are before the barrier: what was planned behind them may go before them where
-    /// files are opened by path after all.
+    /// How many of the data's requests are before the barrier: what was planned behind them may go before
+    /// them where files are opened by path after all.
     pub barrier_data: usize,
 }
 

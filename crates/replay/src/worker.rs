@@ -1,10 +1,11 @@
 //! Threads that serve one device's queue, with a bounded number of parts in flight.
 //!
-//! A part is one `fadvise(WILLNEED)` of at most the device's request limit. Parts that lie one behind the other on the
-//! device are asked for at once ([`ReadAhead`]), and count as one in flight; without io_uring each has a call of its own. A part has
-//! arrived when its last page that was absent can be read; a thread waits for that with a one-byte pread before it has more than its window
-//! in flight. The pread finds the page under way and waits; should the page be gone, `FADV_RANDOM` on the descriptor keeps the
-//! kernel from reading more than that one.
+//! A part is one `fadvise(WILLNEED)` of at most the device's request limit. Parts that lie one behind the
+//! other on the device are asked for at once ([`ReadAhead`]), and count as one in flight; without io_uring
+//! each has a call of its own. A part has arrived when its last page that was absent can be read; a thread
+//! waits for that with a one-byte pread before it has more than its window in flight. The pread finds the
+//! page under way and waits; should the page be gone, `FADV_RANDOM` on the descriptor keeps the kernel from
+//! reading more than that one.
 
 use crate::device::{Device, Shape};
 use crate::file::{Files, PlannedFile};
@@ -91,8 +92,8 @@ fn front(flying: &VecDeque<Vec<InFlight<'_>>>) -> Option<usize> {
 }
 
 impl<'a> Worker<'a> {
-    /// Serves a queue to its end, or until stopped, with the device's number of threads. `over` is told, ever again, how
-    /// many requests from the first on are over.
+    /// Serves a queue to its end, or until stopped, with the device's number of threads. `over` is told, ever
+    /// again, how many requests from the first on are over.
     pub fn serve(&self, queue: &Queue, over: &(dyn Fn(usize) + Sync)) {
         let Shape { threads, chunk, .. } = self.device.shape();
         let parts = |state: &RequestState| state.request.length.div_ceil(chunk).max(1);
@@ -107,8 +108,8 @@ impl<'a> Worker<'a> {
                 if let Some(own) = fronts.get(own) {
                     own.store(front, Ordering::Relaxed);
                 }
-                let all = fronts.iter().map(|front| front.load(Ordering::Relaxed)).min();
-                over(all.unwrap_or(0));
+                let least = fronts.iter().map(|front| front.load(Ordering::Relaxed)).min();
+                over(least.unwrap_or(0));
             });
         });
     }
@@ -130,7 +131,7 @@ impl<'a> Worker<'a> {
         // Made when it is first needed.
         let mut ring = None;
         while self.governor.go_on() {
-            let parts = queue.take(chunk, page);
+            let parts = queue.take_parts(chunk, page);
             let Some((first, last)) = parts.first().zip(parts.last()) else {
                 break;
             };
@@ -170,7 +171,8 @@ impl<'a> Worker<'a> {
             }
         }
         while let Some(oldest) = flying.pop_front() {
-            // Whoever has asked for the end waits for all to be closed: what comes without being waited for comes all the same.
+            // Whoever has asked for the end waits for all to be closed: what comes without being waited for
+            // comes all the same.
             if self.governor.was_asked() {
                 continue;
             }
@@ -180,8 +182,8 @@ impl<'a> Worker<'a> {
         under_way(usize::MAX);
     }
 
-    /// Takes parts that are asked for together, up to as many as may have files open for themselves: those of them that are
-    /// possible, and of which something is not in memory. The others are over then.
+    /// Takes parts that are asked for together, up to as many as may have files open for themselves: those of
+    /// them that are possible, and of which something is not in memory. The others are over then.
     fn possible<'b>(&self, queue: &'b Queue, parts: &mut impl Iterator<Item = Part>) -> Vec<InFlight<'b>>
     where
         'a: 'b,
@@ -190,7 +192,7 @@ impl<'a> Worker<'a> {
         let mut open = 0;
         while open < self.device.shape().each_open(self.open) {
             let Some(part) = parts.next() else { break };
-            if let Some(one) = self.look(queue, part) {
+            if let Some(one) = self.check_part(queue, part) {
                 let kept = one.state.request.kind == RequestKind::Metadata
                     || self.files.keeps(one.state.request.file);
                 open += usize::from(!kept);
@@ -201,7 +203,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Looks at a part; `None` if it is over by that.
-    fn look<'b>(&self, queue: &'b Queue, part: Part) -> Option<InFlight<'b>>
+    fn check_part<'b>(&self, queue: &'b Queue, part: Part) -> Option<InFlight<'b>>
     where
         'a: 'b,
     {
@@ -238,7 +240,8 @@ impl<'a> Worker<'a> {
         })
     }
 
-    /// Asks for parts, all at once where that can be had; returns those that were asked for, the others are over.
+    /// Asks for parts, all at once where that can be had; returns those that were asked for, the others are
+    /// over.
     fn ask<'b>(
         &self,
         ring: &mut Option<Option<ReadAhead>>,
@@ -280,8 +283,8 @@ impl<'a> Worker<'a> {
         parts
     }
 
-    /// Waits for parts that were asked for together. What the kernel left out of them (it gives up quietly where it finds
-    /// no page to read into) is asked for once more.
+    /// Waits for parts that were asked for together. What the kernel left out of them (it gives up quietly
+    /// where it finds no page to read into) is asked for once more.
     fn land(&self, parts: Vec<InFlight<'_>>) {
         parts.into_iter().for_each(|part| self.land_one(part));
     }
@@ -293,7 +296,7 @@ impl<'a> Worker<'a> {
         let wait = || rustix::io::retry_on_intr(|| rustix::io::pread(fd, &mut [0u8], offset + length - page));
         let begun = Instant::now();
         let mut arrived = wait().is_ok();
-        self.device.waited(length, begun.elapsed());
+        self.device.note_read(length, begun.elapsed());
         let complete = match (&part.source, &self.device.block) {
             (Source::Block(_), Ok(block)) => block.complete(part.pages).is_ok(),
             _ => true,

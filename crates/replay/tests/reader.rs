@@ -1,6 +1,6 @@
-//! What is read for a user: nothing that lies where the user may not go, and nothing on the way there. A program of
-//! its own, one test after the other: mounts of other tests make looks into what is in memory fail, and a process
-//! that one starts holds for a moment what another is about to unmount. Needs root.
+//! What is read for a user: nothing that lies where the user may not go, and nothing on the way there. A
+//! program of its own, one test after the other: mounts of other tests make looks into what is in memory
+//! fail, and a process that one starts holds for a moment what another is about to unmount. Needs root.
 
 #![allow(clippy::unwrap_used)] // Tests fail by panicking, in their helpers too.
 

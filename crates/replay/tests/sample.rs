@@ -45,11 +45,11 @@ fn plan(disk: &Mounted) -> PlanDraft {
 fn look_by(plan: &PlanDraft, looks: usize, draw: u64) -> Resident {
     let plan = PlanFile::new(plan.to_bytes().unwrap());
     let plan = plan.plan().unwrap();
-    let costs = Costs::of(&plan);
+    let costs = Costs::for_plan(&plan);
     sample(&plan, &costs, &MountTable::read().unwrap(), looks, draw).resident
 }
 
-fn look(plan: &PlanDraft) -> Resident {
+fn sample_plan(plan: &PlanDraft) -> Resident {
     look_by(plan, 40, 0)
 }
 
@@ -74,7 +74,7 @@ fn a_warm_plan_is_resident_and_a_cold_one_is_not_and_no_disk_is_read() {
     for n in 0..FILES {
         std::fs::read(path(&disk.root(), n)).unwrap();
     }
-    let warm = look(&plan);
+    let warm = sample_plan(&plan);
     assert_eq!((warm.cold, warm.unknown), (0.0, 0.0), "{warm:?}");
     assert!((40..=41).contains(&warm.looks), "{warm:?}");
     assert!(
@@ -87,7 +87,7 @@ fn a_warm_plan_is_resident_and_a_cold_one_is_not_and_no_disk_is_read() {
 
     disk.cool();
     let before = disk.reads();
-    let cold = look(&plan);
+    let cold = sample_plan(&plan);
     assert_eq!(disk.reads(), before);
     assert_eq!(cold.cold, 1.0);
     assert!(cold.cut_short && cold.cold_paths == 10, "{cold:?}");
@@ -137,8 +137,8 @@ fn one_large_cold_file_among_many_warm_ones_is_never_missed() {
     }
     std::fs::metadata(disk.root().join("own")).unwrap();
     for draw in 0..50 {
-        let found = look_by(&plan, 5, draw << 13);
-        assert!(found.cold > 0.4, "{found:?}");
+        let resident = look_by(&plan, 5, draw << 13);
+        assert!(resident.cold > 0.4, "{resident:?}");
     }
     // A fifth of it is cold, in its middle.
     let own = File::open(disk.root().join("own")).unwrap();
@@ -172,7 +172,7 @@ fn data_in_memory_below_forgotten_names_is_cold_by_its_paths() {
     disk.cool();
     let mounts = MountTable::read().unwrap();
     let mount = mounts.lookup(disk.root().to_str().unwrap().as_bytes()).unwrap();
-    let opener = HandleOpener::of(&mounts, mount).unwrap();
+    let opener = HandleOpener::new(&mounts, mount).unwrap();
     // By their numbers, past all directories.
     let open: Vec<_> = entries
         .iter()
@@ -186,12 +186,12 @@ fn data_in_memory_below_forgotten_names_is_cold_by_its_paths() {
             opened
         })
         .collect();
-    let found = look(&plan);
+    let resident = sample_plan(&plan);
     drop(open);
     assert_eq!(
-        (found.cold_paths, found.resident_pages, found.cold),
+        (resident.cold_paths, resident.resident_pages, resident.cold),
         (10, 0, 1.0),
-        "{found:?}"
+        "{resident:?}"
     );
 }
 
@@ -218,7 +218,7 @@ fn audit_11_names_of_what_no_replay_reads_do_not_make_a_warm_start_cold() {
             0,
         );
     }
-    let warm = look(&plan);
+    let warm = sample_plan(&plan);
     assert_eq!(
         (warm.cold_paths, warm.changed, warm.cold),
         (0, 0, 0.0),
@@ -239,8 +239,8 @@ fn another_file_in_the_place_of_one_is_as_cold() {
     for file in &mut plan.files {
         file.mtime_ns += 1;
     }
-    let found = look(&plan);
-    assert!(found.changed >= 10 && found.cold > 0.9, "{found:?}");
+    let resident = sample_plan(&plan);
+    assert!(resident.changed >= 10 && resident.cold > 0.9, "{resident:?}");
 }
 
 #[test]
@@ -272,8 +272,8 @@ fn a_file_that_is_gone_weighs_with_what_it_cost() {
     assert_eq!(look_by(&plan, 5, 1).cold, 0.0);
     std::fs::remove_file(disk.root().join("large")).unwrap();
     for draw in 0..50 {
-        let found = look_by(&plan, 5, draw << 13);
-        assert!(found.cold > 0.5 && found.changed > 0, "{found:?}");
+        let resident = look_by(&plan, 5, draw << 13);
+        assert!(resident.cold > 0.5 && resident.changed > 0, "{resident:?}");
     }
 }
 
@@ -290,7 +290,7 @@ fn audit_05_a_sample_asks_no_dead_server() {
     }
     let _dead = DeadMount::new(&point).unwrap();
     let (done, waiting) = std::sync::mpsc::channel();
-    std::thread::spawn(move || done.send(look(&plan)));
+    std::thread::spawn(move || done.send(sample_plan(&plan)));
     let found = waiting
         .recv_timeout(std::time::Duration::from_secs(30))
         .expect("it hangs");

@@ -7,16 +7,16 @@ use headstart_compare::{Block, Comparison, Count, FileTotal, Had, Split};
 use std::fmt;
 
 /// For people; `list_blocks` is whether every piece of every read is listed.
-pub fn text(it: &Comparison, list_blocks: bool) -> impl fmt::Display {
+pub fn text(comparison: &Comparison, list_blocks: bool) -> impl fmt::Display {
     Written(move |f: &mut fmt::Formatter<'_>| {
-        f.write_str(&head(it))?;
-        f.write_str(&section("By kind", &kinds(it)))?;
-        f.write_str(&section("By file", &files(it)))?;
-        if it.parts.len() > 1 {
-            f.write_str(&section("By file system", &parts(it)))?;
+        f.write_str(&head(comparison))?;
+        f.write_str(&section("By kind", &kinds(comparison)))?;
+        f.write_str(&section("By file", &files(comparison)))?;
+        if comparison.parts.len() > 1 {
+            f.write_str(&section("By file system", &parts(comparison)))?;
         }
-        if !it.unexplained.is_empty() {
-            let sizes: Vec<(String, String)> = it
+        if !comparison.unexplained.is_empty() {
+            let sizes: Vec<(String, String)> = comparison
                 .unexplained
                 .iter()
                 .map(|it| (bytes(it.bytes), it.why.clone()))
@@ -25,7 +25,7 @@ pub fn text(it: &Comparison, list_blocks: bool) -> impl fmt::Display {
             write!(f, "\nNot explained\n{}", sentences(COLUMNS, pairs))?;
         }
         match list_blocks {
-            true => blocks(it, f),
+            true => blocks(comparison, f),
             false => Ok(()),
         }
     })
@@ -35,31 +35,40 @@ fn count(count: Count) -> String {
     format!("{} requests, {}", count.requests, bytes(count.bytes))
 }
 
-fn head(it: &Comparison) -> String {
+fn head(comparison: &Comparison) -> String {
     let mut lines = vec![
-        ("plan", it.key.clone().unwrap_or_else(|| "none".into())),
-        ("read", count(it.read)),
+        ("plan", comparison.key.clone().unwrap_or_else(|| "none".into())),
+        ("read", count(comparison.read)),
         (
             "explained",
             format!(
                 "{} ({})",
-                bytes(it.explained),
-                percent(it.explained, it.read.bytes)
+                bytes(comparison.explained),
+                percent(comparison.explained, comparison.read.bytes)
             ),
         ),
     ];
-    if let Some(had) = it.had {
+    if let Some(had) = comparison.had {
         for (name, part) in names(had) {
-            lines.push((name, format!("{} ({})", bytes(part), percent(part, it.explained))));
+            lines.push((
+                name,
+                format!("{} ({})", bytes(part), percent(part, comparison.explained)),
+            ));
         }
     }
-    for (name, part) in [("not during it", it.outside), ("other devices", it.elsewhere)] {
+    for (name, part) in [
+        ("not during it", comparison.outside),
+        ("other devices", comparison.elsewhere),
+    ] {
         if part.requests > 0 {
             lines.push((name, count(part)));
         }
     }
-    if it.lost > 0 {
-        lines.push(("lost", format!("{} events: not all reads are here", it.lost)));
+    if comparison.lost > 0 {
+        lines.push((
+            "lost",
+            format!("{} events: not all reads are here", comparison.lost),
+        ));
     }
     facts(lines)
 }
@@ -80,14 +89,14 @@ fn cells(planned: bool, had: Split) -> Vec<String> {
     }
 }
 
-fn kinds(it: &Comparison) -> Table {
-    let planned = it.had.is_some();
+fn kinds(comparison: &Comparison) -> Table {
+    let planned = comparison.had.is_some();
     let heads = [">read", ">found", ">late", ">missing", ">by look-ups", "kind"];
     let mut table = match planned {
         true => Table::new(&heads),
         false => Table::new(&[">read", "kind"]),
     };
-    for total in &it.kinds {
+    for total in &comparison.kinds {
         let mut row = vec![bytes(total.bytes)];
         row.extend(cells(planned, total.had));
         row.push(total.kind.name().into());
@@ -96,28 +105,28 @@ fn kinds(it: &Comparison) -> Table {
     table
 }
 
-fn files(it: &Comparison) -> Table {
-    let mut table = match it.had {
+fn files(comparison: &Comparison) -> Table {
+    let mut table = match comparison.had {
         Some(_) => Table::new(&[">data", ">metadata", ">found", ">late", ">missing", "file"]),
         None => Table::new(&[">data", ">metadata", "file"]),
     }
     .wrapped();
-    for file in it.files.iter().take(ROWS) {
+    for file in comparison.files.iter().take(ROWS) {
         let mut row = vec![bytes(file.data), bytes(file.metadata)];
-        row.extend(cells(it.had.is_some(), file.had).into_iter().take(3));
+        row.extend(cells(comparison.had.is_some(), file.had).into_iter().take(3));
         row.push(name(file));
         table.row(row);
     }
-    let rest = it.files.len().saturating_sub(ROWS);
+    let rest = comparison.files.len().saturating_sub(ROWS);
     if rest > 0 {
         let (mut data, mut metadata) = (0, 0);
-        for file in &it.files[ROWS..] {
+        for file in &comparison.files[ROWS..] {
             data += file.data;
             metadata += file.metadata;
         }
         let mut row = vec![bytes(data), bytes(metadata)];
         row.extend(
-            cells(it.had.is_some(), Split::default())
+            cells(comparison.had.is_some(), Split::default())
                 .iter()
                 .take(3)
                 .map(|_| String::new()),
@@ -135,9 +144,9 @@ fn name(file: &FileTotal) -> String {
     }
 }
 
-fn parts(it: &Comparison) -> Table {
+fn parts(comparison: &Comparison) -> Table {
     let mut table = Table::new(&[">read", ">explained", "type", "device", "mounted at"]).wrapped();
-    for part in it.parts.iter().filter(|part| part.bytes > 0) {
+    for part in comparison.parts.iter().filter(|part| part.bytes > 0) {
         table.row([
             bytes(part.bytes),
             percent(part.explained, part.bytes),
@@ -150,9 +159,9 @@ fn parts(it: &Comparison) -> Table {
 }
 
 /// One line a piece, written as it is made: there may be hundreds of thousands.
-fn blocks(it: &Comparison, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn blocks(comparison: &Comparison, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     writeln!(f, "\nBlocks: time, device, sector, size, whether planned, whose")?;
-    for block in &it.blocks {
+    for block in &comparison.blocks {
         let time = match block.time_ns {
             Some(ns) if ns < 0 => format!("-{}", duration(ns.unsigned_abs())),
             Some(ns) => duration(ns.unsigned_abs()),
@@ -172,17 +181,17 @@ fn blocks(it: &Comparison, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             block.minor,
             block.sector,
             bytes(block.bytes),
-            whose(it, block)
+            owner_text(comparison, block)
         )?;
     }
     Ok(())
 }
 
-fn whose(it: &Comparison, block: &Block) -> String {
+fn owner_text(comparison: &Comparison, block: &Block) -> String {
     let kind = block.kind.map_or("not explained", |kind| kind.name());
     let file = block
         .file
-        .and_then(|file| it.files.get(file))
+        .and_then(|file| comparison.files.get(file))
         .map(name)
         .unwrap_or_default();
     let at = block
@@ -275,9 +284,9 @@ mod tests {
             &format!("/{}", "long/".repeat(100)),
             "/a\n\u{1b}[2J\"<b>",
         ] {
-            let mut it = comparison(path);
-            (0..ROWS).for_each(|_| it.files.extend(comparison(path).files));
-            let text = text(&it, false).to_string();
+            let mut first = comparison(path);
+            (0..ROWS).for_each(|_| first.files.extend(comparison(path).files));
+            let text = text(&first, false).to_string();
             for line in text.lines() {
                 assert!(
                     line.chars().count() <= COLUMNS,
@@ -300,8 +309,8 @@ mod tests {
 
     #[test]
     fn every_piece_is_a_line() {
-        let it = comparison("/a\nb");
-        let text = text(&it, true).to_string();
+        let comparison = comparison("/a\nb");
+        let text = text(&comparison, true).to_string();
         let line = text.lines().last().unwrap();
         assert_eq!(line, "-2.00 ms 8:0 2048 4.00 KiB late data /a\\nb at 8192");
     }

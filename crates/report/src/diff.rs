@@ -61,7 +61,7 @@ fn count(ranges: &[PageRange]) -> u64 {
 }
 
 /// What a trace shows.
-pub fn of_trace(trace: &Trace) -> Side {
+pub fn trace_side(trace: &Trace) -> Side {
     let mut side = Side {
         page_size: trace.meta.page_size,
         ..Side::default()
@@ -77,7 +77,7 @@ pub fn of_trace(trace: &Trace) -> Side {
 }
 
 /// What a profile would have prefetched.
-pub fn of_profile(profile: &Profile) -> Side {
+pub fn profile_side(profile: &Profile) -> Side {
     let threshold = profile.policy.threshold();
     let mut side = Side {
         page_size: profile.page_size,
@@ -96,7 +96,7 @@ pub fn of_profile(profile: &Profile) -> Side {
 }
 
 /// What a plan reads, its metadata under the mount point of the device.
-pub fn of_plan(plan: &Plan<'_>) -> Side {
+pub fn plan_side(plan: &Plan<'_>) -> Side {
     let page_size = u64::from(plan.page_size().max(1));
     let mut ranges: BTreeMap<FilePath, Vec<PageRange>> = BTreeMap::new();
     let metadata: Vec<FilePath> = (0..plan.device_count())

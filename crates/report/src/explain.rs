@@ -46,7 +46,8 @@ pub struct Explanation {
     pub because: String,
     /// What is at the path now.
     pub now: Now,
-    /// Whether another version of the file is there than the one learned; null where there is nothing to compare.
+    /// Whether another version of the file is there than the one learned; null where there is nothing to
+    /// compare.
     pub changed: Option<bool>,
     /// Whether it changed and is the same file still: it grew or was written, and is read ahead all the same.
     pub written: bool,
@@ -160,12 +161,18 @@ pub fn explain(path: &FilePath, known: Known<'_>) -> Explanation {
 }
 
 /// The first reason that decides.
-fn reason(it: &Explanation, (profile, plan, excluded): (bool, bool, Option<&str>)) -> (bool, String) {
+fn reason(
+    explanation: &Explanation,
+    (profile, plan, excluded): (bool, bool, Option<&str>),
+) -> (bool, String) {
     let no = |why: String| (false, why);
-    let Some(entry) = &it.entry else {
+    let Some(entry) = &explanation.entry else {
         return no(match (excluded, profile) {
             (Some(excluded), _) => format!("{excluded} is excluded: nothing below it is learned"),
-            (None, true) => format!("none of the {} runs that were learned from used it", it.runs),
+            (None, true) => format!(
+                "none of the {} runs that were learned from used it",
+                explanation.runs
+            ),
             (None, false) => "nothing was learned yet: it takes one whole start".into(),
         });
     };
@@ -174,18 +181,18 @@ fn reason(it: &Explanation, (profile, plan, excluded): (bool, bool, Option<&str>
         .iter()
         .map(|range| range.weight)
         .fold(entry.weight, f32::max);
-    if best < it.threshold {
+    if best < explanation.threshold {
         return no(format!(
             "too few runs used it: its weight is {}, {} is needed",
             weight(best),
-            weight(it.threshold)
+            weight(explanation.threshold)
         ));
     }
     if !plan {
         return no("there is no plan yet: it is made after the next start".into());
     }
-    if it.requests.is_empty() {
-        return no(match it.now {
+    if explanation.requests.is_empty() {
+        return no(match explanation.now {
             Now::Missing => "nothing is there".into(),
             Now::Special => "it is no regular file or directory".into(),
             _ => "the plan needs no request for it: it was not there, not on a local file system, or its metadata is \
@@ -193,16 +200,16 @@ fn reason(it: &Explanation, (profile, plan, excluded): (bool, bool, Option<&str>
                 .into(),
         });
     }
-    let issued: Vec<&RequestView> = it
+    let issued: Vec<&RequestView> = explanation
         .requests
         .iter()
-        .filter(|(index, _)| *index < it.cut)
+        .filter(|(index, _)| *index < explanation.cut)
         .map(|(_, request)| request)
         .collect();
     if issued.is_empty() {
         return no("it lies beyond the memory budget of the plan".into());
     }
-    if it.changed == Some(true) && !it.written {
+    if explanation.changed == Some(true) && !explanation.written {
         return no(
             "another file is there since the plan was made: its requests are skipped until the next start"
                 .into(),
@@ -217,12 +224,13 @@ fn reason(it: &Explanation, (profile, plan, excluded): (bool, bool, Option<&str>
     )
 }
 
-/// The most weights and the most requests that are told to people: a plan may have a hundred thousand for one path.
+/// The most weights and the most requests that are told to people: a plan may have a hundred thousand for one
+/// path.
 const SHOWN: usize = 200;
 
 /// The explanation for people.
-pub fn text(it: &Explanation) -> String {
-    let now = match &it.now {
+pub fn text(explanation: &Explanation) -> String {
+    let now = match &explanation.now {
         Now::File { size, .. } => format!("a file of {}", bytes(*size)),
         Now::Directory => "a directory".into(),
         Now::Special => "neither file nor directory".into(),
@@ -230,15 +238,19 @@ pub fn text(it: &Explanation) -> String {
         Now::Unknown(why) => why.clone(),
     };
     let mut lines = vec![
-        ("key", it.key.clone()),
+        ("key", explanation.key.clone()),
         (
             "prefetched",
-            format!("{}: {}", if it.prefetched { "yes" } else { "no" }, it.because),
+            format!(
+                "{}: {}",
+                if explanation.prefetched { "yes" } else { "no" },
+                explanation.because
+            ),
         ),
         ("now", now),
     ];
-    match it.changed {
-        Some(true) if it.written => {
+    match explanation.changed {
+        Some(true) if explanation.written => {
             let why = "yes, in place: it is the same file, and read all the same";
             lines.push(("changed", why.into()));
         }
@@ -246,14 +258,14 @@ pub fn text(it: &Explanation) -> String {
         Some(false) => lines.push(("changed", "no".into())),
         None => {}
     }
-    if let Some(entry) = &it.entry {
+    if let Some(entry) = &explanation.entry {
         lines.push((
             "weight",
             format!(
                 "{} of {} runs; {} is enough",
                 weight(entry.weight),
-                it.runs,
-                weight(it.threshold)
+                explanation.runs,
+                weight(explanation.threshold)
             ),
         ));
         lines.push(("needed for", format!("{:?}", entry.need).to_lowercase()));
@@ -283,9 +295,9 @@ pub fn text(it: &Explanation) -> String {
             ));
         }
         if let Some(touches) = &entry.touches {
-            let voted = entry.voted(it.threshold);
-            let of = |set: &PageSet| voted.intersection(set).pages();
-            let (touched, unused) = (of(&touches.touched), of(&touches.unused));
+            let voted = entry.voted(explanation.threshold);
+            let voted_pages = |set: &PageSet| voted.intersection(set).pages();
+            let (touched, unused) = (voted_pages(&touches.touched), voted_pages(&touches.unused));
             let rest = voted.pages().saturating_sub(touched + unused);
             lines.push((
                 "touched",
@@ -293,8 +305,8 @@ pub fn text(it: &Explanation) -> String {
             ));
         }
     }
-    for (index, request) in it.requests.iter().take(SHOWN) {
-        let beyond = if *index < it.cut {
+    for (index, request) in explanation.requests.iter().take(SHOWN) {
+        let beyond = if *index < explanation.cut {
             ""
         } else {
             ", beyond the budget"
@@ -309,7 +321,7 @@ pub fn text(it: &Explanation) -> String {
             ),
         ));
     }
-    if let Some(more @ 1..) = it.requests.len().checked_sub(SHOWN) {
+    if let Some(more @ 1..) = explanation.requests.len().checked_sub(SHOWN) {
         lines.push(("request", format!("and {more} more: --json has them all")));
     }
     facts(lines)
@@ -354,11 +366,14 @@ mod tests {
             now,
             excluded,
         };
-        let it = explain(&"/f".into(), known);
+        let explanation = explain(&"/f".into(), known);
         // Whatever line it is on.
-        let words: Vec<String> = text(&it).split_whitespace().map(str::to_string).collect();
-        assert!(words.join(" ").contains(&it.because));
-        (it.prefetched, it.because)
+        let words: Vec<String> = text(&explanation)
+            .split_whitespace()
+            .map(str::to_string)
+            .collect();
+        assert!(words.join(" ").contains(&explanation.because));
+        (explanation.prefetched, explanation.because)
     }
 
     #[test]

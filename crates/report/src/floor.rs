@@ -105,9 +105,9 @@ fn heading(floor: &Floor, above: &Above) -> String {
 
 fn causes(above: &Above) -> Table {
     let mut table = Table::new(&["", ">", ">"]);
-    let all: u64 = above.parts().iter().map(|(_, ns)| ns).sum();
+    let total_ns: u64 = above.parts().iter().map(|(_, ns)| ns).sum();
     for (cause, ns) in above.parts() {
-        table.row([cause.into(), duration(ns), percent(ns, all)]);
+        table.row([cause.into(), duration(ns), percent(ns, total_ns)]);
     }
     table
 }

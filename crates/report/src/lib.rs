@@ -1,5 +1,5 @@
-//! What headstart shows: tables for people and, where the model's own types are not already the document, serializable
-//! views for `--json`. Pure: no system call, no clock; the time to compare with is an argument.
+//! What headstart shows: tables for people and, where the model's own types are not already the document,
+//! serializable views for `--json`. Pure: no system call, no clock; the time to compare with is an argument.
 
 pub mod compare;
 pub mod diff;

@@ -96,8 +96,8 @@ pub fn text(outcome: &Outcome) -> String {
         let mut asked = Table::new(&heads).wrapped();
         let mut used = Table::new(&[">used", ">late", ">wasted", ">missed", "stage"]).wrapped();
         let sum = total(outcome);
-        let all = (outcome.stages.len() > 1).then_some(&sum);
-        for stage in outcome.stages.iter().chain(all) {
+        let total = (outcome.stages.len() > 1).then_some(&sum);
+        for stage in outcome.stages.iter().chain(total) {
             let numbers = [
                 stage.metadata_requests,
                 stage.opens,
@@ -128,7 +128,7 @@ pub fn text(outcome: &Outcome) -> String {
             percent(sum.used_pages, needed),
             percent(sum.wasted_pages, sum.issued_pages)
         );
-        if let Some(over_read) = OverRead::of(outcome) {
+        if let Some(over_read) = OverRead::from_outcome(outcome) {
             out += &format!("Over-read: {}.\n", over_read.share());
         }
     }
@@ -149,8 +149,8 @@ pub struct OverRead {
 }
 
 impl OverRead {
-    /// That of an outcome; `None` without a replay, and where it was not told.
-    pub fn of(outcome: &Outcome) -> Option<OverRead> {
+    /// The over-read of an outcome; `None` without a replay, and where it is not known.
+    pub fn from_outcome(outcome: &Outcome) -> Option<OverRead> {
         let precision = outcome.precision?;
         Some(OverRead {
             started_unix_ns: outcome.started_unix_ns,

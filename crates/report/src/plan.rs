@@ -44,7 +44,8 @@ pub struct DeviceView {
     pub request_limit: u32,
     /// Whether the start is held until its metadata is in.
     pub hold: u32,
-    /// What is fetched of it before it is asked for; null where it is not filled as it is read, or that does not pay.
+    /// What is fetched of it before it is asked for; null where it is not filled as it is read, or that does
+    /// not pay.
     pub fill: Option<FillView>,
 }
 

@@ -69,7 +69,8 @@ pub struct FloorStatus {
     pub took_ns: u64,
     /// Its floor, by the files and devices as they are now.
     pub floor: Floor,
-    /// Where its time above that went; `None` for a start without a replay, or with most of what it needs in memory.
+    /// Where its time above that went; `None` for a start without a replay, or with most of what it needs in
+    /// memory.
     pub above: Option<Above>,
 }
 
@@ -114,7 +115,8 @@ impl Bypass {
     }
 }
 
-/// The verdict in words. A start is called cold that was compared: less than three quarters of what it needs was in memory.
+/// The verdict in words. A start is called cold that was compared: less than three quarters of what it needs
+/// was in memory.
 pub fn verdict(comparison: &Comparison) -> String {
     let Comparison { with, without, .. } = comparison;
     match comparison.verdict {
@@ -180,7 +182,8 @@ const DISABLED: &str = "nothing is done for its starts, until `headstart apps en
 /// Replays that are shown by their gain, at most.
 const GAINS: usize = 16;
 
-/// What the last replays of cold starts gained, oldest first: shares of the median of the control runs, below 0 for losses. None before a difference is shown.
+/// What the last replays of cold starts gained, oldest first: shares of the median of the control runs, below
+/// 0 for losses. None before a difference is shown.
 pub fn gains(status: &KeyStatus) -> Vec<f64> {
     let base = status.comparison.without.median_ns.unwrap_or(0);
     if base == 0 || !status.comparison.is_shown() {
@@ -231,13 +234,13 @@ pub fn gained_by_boots(status: &KeyStatus) -> String {
 fn unreachable(status: &KeyStatus) -> Option<String> {
     let used = status.outcomes.iter().rev().find_map(|outcome| outcome.used)?;
     let page_size = status.profile.as_ref().map_or(4096, |profile| profile.page_size);
-    let of = |pages: u64| bytes(pages.saturating_mul(u64::from(page_size)));
+    let size = |pages: u64| bytes(pages.saturating_mul(u64::from(page_size)));
     (used.unreachable_pages > 0).then(|| {
         format!(
             "{} of {} that the last recorded start used cannot be read ahead: they lie on file systems that headstart does not see, as what is \
              mounted in a namespace of the start's own, or that others answer for, as on a network",
-            of(used.unreachable_pages),
-            of(used.pages)
+            size(used.unreachable_pages),
+            size(used.pages)
         )
     })
 }
@@ -284,11 +287,11 @@ pub fn text(status: &KeyStatus, now_unix_ns: u64, coloured: bool) -> String {
         .outcomes
         .iter()
         .rev()
-        .filter_map(OverRead::of)
+        .filter_map(OverRead::from_outcome)
         .find(OverRead::is_exact);
-    lines.extend(exact.map(|it| {
-        let when = ago(it.started_unix_ns, now_unix_ns);
-        ("over-read", format!("{}, by the start {when}", it.share()))
+    lines.extend(exact.map(|shares| {
+        let when = ago(shares.started_unix_ns, now_unix_ns);
+        ("over-read", format!("{}, by the start {when}", shares.share()))
     }));
     lines.extend(unreachable(status).map(|share| ("out of reach", share)));
     lines.extend(status.floor.map(|floor| ("floor", floor.text(now_unix_ns))));
@@ -380,29 +383,32 @@ mod tests {
 
     #[test]
     fn what_is_missing_for_a_verdict_is_told() {
-        let it = compared((20, 1), (1, 1000), None, Verdict::TooFew);
+        let comparison = compared((20, 1), (1, 1000), None, Verdict::TooFew);
         assert_eq!(
-            verdict(&it),
+            verdict(&comparison),
             "not enough cold starts without a replay yet: 1 of 2"
         );
-        let it = compared((1, 1), (3, 9), None, Verdict::TooFew);
-        assert_eq!(verdict(&it), "not enough cold starts with a replay yet: 1 of 5");
+        let comparison = compared((1, 1), (3, 9), None, Verdict::TooFew);
+        assert_eq!(
+            verdict(&comparison),
+            "not enough cold starts with a replay yet: 1 of 5"
+        );
     }
 
     #[test]
     fn a_difference_is_told_with_its_size_and_its_chance() {
-        let it = compared((7, 102), (3, 1000), Some(0.01), Verdict::Faster);
+        let comparison = compared((7, 102), (3, 1000), Some(0.01), Verdict::Faster);
         assert_eq!(
-            verdict(&it),
+            verdict(&comparison),
             "cold starts are faster by 898 ms (90 %); by chance alone in at most one of 100 cases"
         );
-        let it = compared((7, 1000), (3, 800), Some(0.04), Verdict::Slower);
+        let comparison = compared((7, 1000), (3, 800), Some(0.04), Verdict::Slower);
         assert_eq!(
-            verdict(&it),
+            verdict(&comparison),
             "cold starts are slower by 200 ms (25 %); by chance alone in at most one of 25 cases"
         );
-        let it = compared((7, 100), (3, 101), Some(0.5), Verdict::NoDifference);
-        assert!(verdict(&it).starts_with("no difference is shown"));
+        let comparison = compared((7, 100), (3, 101), Some(0.5), Verdict::NoDifference);
+        assert!(verdict(&comparison).starts_with("no difference is shown"));
     }
 
     fn status() -> KeyStatus {
@@ -438,32 +444,32 @@ mod tests {
 
     #[test]
     fn gains_are_those_of_replays_of_cold_starts_once_a_difference_is_shown() {
-        let mut it = status();
-        it.comparison.verdict = Verdict::Faster;
+        let mut status = status();
+        status.comparison.verdict = Verdict::Faster;
         let shares =
             |it: &KeyStatus| -> Vec<String> { gains(it).iter().map(|gain| format!("{gain:.2}")).collect() };
-        assert_eq!(shares(&it), ["-0.20", "0.50", "0.98"]);
-        assert_eq!(sparkline(&gains(&it)), "▁▅█");
+        assert_eq!(shares(&status), ["-0.20", "0.50", "0.98"]);
+        assert_eq!(sparkline(&gains(&status)), "▁▅█");
         assert_eq!(sparkline(&[0.0, 0.124, 0.126, 1.0, 7.0, f64::NAN]), "▁▁▂██▁");
-        assert!(gained_by_boots(&it).contains(" Saved: ▁▅█ of cold starts"));
-        assert!(gained(&it).is_some_and(|said| said.contains("; saved ")));
+        assert!(gained_by_boots(&status).contains(" Saved: ▁▅█ of cold starts"));
+        assert!(gained(&status).is_some_and(|said| said.contains("; saved ")));
         for verdict in [Verdict::TooFew, Verdict::NoDifference] {
-            it.comparison.verdict = verdict;
-            assert_eq!((gains(&it), gained(&it)), (Vec::new(), None));
-            assert!(!gained_by_boots(&it).contains("Saved"));
+            status.comparison.verdict = verdict;
+            assert_eq!((gains(&status), gained(&status)), (Vec::new(), None));
+            assert!(!gained_by_boots(&status).contains("Saved"));
         }
-        it.comparison.verdict = Verdict::Faster;
-        it.comparison.without.median_ns = None;
-        assert_eq!((gains(&it), gained(&it)), (Vec::new(), None));
+        status.comparison.verdict = Verdict::Faster;
+        status.comparison.without.median_ns = None;
+        assert_eq!((gains(&status), gained(&status)), (Vec::new(), None));
     }
 
     #[test]
     fn it_fits_a_terminal_and_is_coloured_only_on_request() {
-        let mut it = status();
-        it.outcomes[0].not_learned = Some("a reason of many words ".repeat(9));
-        let (plain, coloured) = (text(&it, 1, false), text(&it, 1, true));
-        let all = [it];
-        for text in [&plain, &list(&all, 1, false)] {
+        let mut status = status();
+        status.outcomes[0].not_learned = Some("a reason of many words ".repeat(9));
+        let (plain, coloured) = (text(&status, 1, false), text(&status, 1, true));
+        let statuses = [status];
+        for text in [&plain, &list(&statuses, 1, false)] {
             assert!(
                 text.lines()
                     .all(|line| line.chars().count() <= crate::table::COLUMNS),
@@ -474,7 +480,7 @@ mod tests {
         }
         assert!(coloured.contains("\u{1b}[32mverdict"), "{coloured}");
         assert_eq!(coloured.replace("\u{1b}[32m", "").replace("\u{1b}[0m", ""), plain);
-        assert!(list(&all, 1, true).contains("\u{1b}[32m"));
+        assert!(list(&statuses, 1, true).contains("\u{1b}[32m"));
     }
 
     #[test]
@@ -503,18 +509,18 @@ mod tests {
         );
         (floor.took_ns, floor.above) = (900 * MS, None);
         assert!(floor.text(now).ends_with(" took 900 ms"), "{}", floor.text(now));
-        let it = KeyStatus {
+        let status = KeyStatus {
             floor: Some(floor),
             ..status()
         };
-        let text = text(&it, now, false);
+        let text = text(&status, now, false);
         assert!(text.lines().any(|line| line.starts_with("floor ")), "{text}");
     }
 
     #[test]
     fn what_was_compared_and_what_not_is_told() {
-        let it = compared((38, 3500), (4, 10_900), Some(0.02), Verdict::Faster);
-        assert_eq!(group(&it.with), "3.50 s (median; 38 cold starts)");
+        let comparison = compared((38, 3500), (4, 10_900), Some(0.02), Verdict::Faster);
+        assert_eq!(group(&comparison.with), "3.50 s (median; 38 cold starts)");
         assert_eq!(group(&Group::default()), "no cold start yet");
         assert_eq!(left_out(&LeftOut::default()), None);
         let some = LeftOut {

@@ -1,5 +1,5 @@
-//! Plain tables: columns as wide as their longest cell, numbers to the right. And lists too long for that, which are
-//! written as they are made.
+//! Plain tables: columns as wide as their longest cell, numbers to the right. And lists too long for that,
+//! which are written as they are made.
 
 use crate::human::printable;
 use std::fmt;
@@ -64,7 +64,8 @@ impl Table {
         }
     }
 
-    /// The same with lines of at most [`COLUMNS`] characters: what is longer of the last column continues below itself.
+    /// The same with lines of at most [`COLUMNS`] characters: what is longer of the last column continues
+    /// below itself.
     pub fn wrapped(self) -> Table {
         Table {
             wrapped: true,
@@ -88,17 +89,17 @@ impl Table {
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let heads: Vec<String> = self.heads.iter().map(|head| head.to_string()).collect();
-        let all = || {
+        let rows = || {
             std::iter::once(&heads)
                 .filter(|h| h.iter().any(|c| !c.is_empty()))
                 .chain(&self.rows)
         };
         let widths: Vec<usize> = (0..heads.len())
-            .map(|column| all().map(|row| row[column].chars().count()).max().unwrap_or(0))
+            .map(|column| rows().map(|row| row[column].chars().count()).max().unwrap_or(0))
             .collect();
         let last = heads.len().saturating_sub(1);
         let has_heads = heads.iter().any(|head| !head.is_empty());
-        for (number, row) in all().enumerate() {
+        for (number, row) in rows().enumerate() {
             let index = number.checked_sub(usize::from(has_heads));
             let tint = self
                 .tints
@@ -110,7 +111,7 @@ impl fmt::Display for Table {
                 let width = widths[column];
                 let room = COLUMNS.saturating_sub(line.chars().count()).max(LEAST);
                 match (self.right[column], column == last) {
-                    (false, true) if self.wrapped => line.push_str(&below(cell, room, COLUMNS - room)),
+                    (false, true) if self.wrapped => line.push_str(&indented(cell, room, COLUMNS - room)),
                     (true, _) => line.push_str(&format!("{cell:>width$}  ")),
                     // Nothing stands behind it: spaces as many as the longest cell has would be for nothing.
                     (false, true) => line.push_str(cell),
@@ -126,8 +127,9 @@ impl fmt::Display for Table {
     }
 }
 
-/// Text in lines of so many characters, those behind the first indented; between words, or within one that is longer.
-fn below(text: &str, room: usize, indent: usize) -> String {
+/// Text in lines of so many characters, those behind the first indented; between words, or within one that is
+/// longer.
+fn indented(text: &str, room: usize, indent: usize) -> String {
     let mut lines = vec![String::new()];
     let mut length = 0;
     let mut push = |chars: &[char], fresh: bool| {
@@ -172,7 +174,8 @@ pub fn facts<'a>(pairs: impl IntoIterator<Item = (&'a str, String)>) -> String {
     table.to_string()
 }
 
-/// Names and sentences: each sentence in lines that with its name have at most `columns` characters, unless one word has more.
+/// Names and sentences: each sentence in lines that with its name have at most `columns` characters, unless
+/// one word has more.
 pub fn sentences<'a>(columns: usize, pairs: impl IntoIterator<Item = (&'a str, String)>) -> String {
     let pairs: Vec<_> = pairs.into_iter().collect();
     let names = pairs
@@ -255,7 +258,7 @@ mod tests {
         assert_eq!(lines[3], "20  short");
         assert_eq!(lines[4].trim_start_matches(" 3  "), "word ".repeat(15).trim_end());
         assert_eq!(lines[5], format!("    {}", "word ".repeat(5).trim_end()));
-        assert_eq!(below("", 5, 0), "");
+        assert_eq!(indented("", 5, 0), "");
     }
 
     #[test]

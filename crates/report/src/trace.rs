@@ -145,13 +145,13 @@ fn metadata(trace: &Trace) -> String {
     )
 }
 
-fn activity(it: &Activity) -> String {
+fn activity(activity: &Activity) -> String {
     format!(
         "{} block requests, {} slices of threads, {} samples{}",
-        it.requests.len(),
-        it.slices.len(),
-        it.processors.len() + it.memory.len(),
-        match it.lost {
+        activity.requests.len(),
+        activity.slices.len(),
+        activity.processors.len() + activity.memory.len(),
+        match activity.lost {
             0 => String::new(),
             lost => format!("; {lost} lost"),
         }

@@ -1,7 +1,7 @@
 //! What the worker knows of the command: told by the supervisor, on a thread that waits for it.
 
 use crate::message::{Ended, Message, receive, send};
-use headstart_system::thread::{self, Begun};
+use headstart_system::thread::{self, StartedThread};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
@@ -29,12 +29,13 @@ pub struct Watch {
     /// Whether the command was released before the worker was ready.
     ahead: AtomicBool,
     /// The thread that is told.
-    listens: OnceLock<Begun>,
+    listens: OnceLock<StartedThread>,
 }
 
 impl Watch {
-    /// Begins to listen. At the command's end what was read ahead for it is let go of first: who waited for the command may unmount what it has used.
-    pub fn begin(stream: UnixStream, let_go: impl FnOnce() + Send + 'static) -> Arc<Watch> {
+    /// Begins to listen. At the command's end what was read ahead for it is let go of first: who waited for
+    /// the command may unmount what it has used.
+    pub fn start(stream: UnixStream, let_go: impl FnOnce() + Send + 'static) -> Arc<Watch> {
         let watch = Arc::new(Watch {
             fate: Mutex::new(Fate::Running),
             changed: Condvar::new(),
@@ -60,7 +61,7 @@ impl Watch {
                 let _ = send(&stream, Message::LetGo);
             }
         };
-        match thread::begin("listen", Box::new(listen)) {
+        match thread::spawn("listen", Box::new(listen)) {
             Ok(begun) => drop(watch.listens.set(begun)),
             Err(_) => watch.set(Fate::Unknown),
         }
@@ -78,25 +79,25 @@ impl Watch {
         *self.fate.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the command went on before the worker was ready: its first uses were not seen. Certain once its fate is: the
-    /// supervisor says this first.
+    /// Whether the command went on before the worker was ready: its first uses were not seen. Certain once
+    /// its fate is: the supervisor says this first.
     pub fn went_ahead(&self) -> bool {
         self.ahead.load(Ordering::Relaxed)
     }
 
     /// Waits until it no longer runs, so long at most.
     pub fn wait(&self, limit: Duration) -> Fate {
-        self.look();
+        self.check();
         let fate = self.fate.lock().unwrap_or_else(PoisonError::into_inner);
         let running = |fate: &mut Fate| *fate == Fate::Running;
         let waited = self.changed.wait_timeout_while(fate, limit, running);
         *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Notes it if nobody is told any more.
-    pub fn look(&self) {
+    /// Sets the fate to unknown if the listening thread has ended without one.
+    pub fn check(&self) {
         // Before the fate: what the thread has noted until its end is there then.
-        let is_over = self.listens.get().is_some_and(Begun::is_finished);
+        let is_over = self.listens.get().is_some_and(StartedThread::is_finished);
         if is_over && self.fate() == Fate::Running {
             self.set(Fate::Unknown);
         }

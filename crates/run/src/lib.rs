@@ -1,4 +1,5 @@
-//! `headstart run` and `headstart record`: a command beside a recording and a replay, in three processes that cannot harm one another:
+//! `headstart run` and `headstart record`: a command beside a recording and a replay, in three processes that
+//! cannot harm one another:
 //!
 //! ```text
 //!  supervisor ──fork──▶ worker: replays, records, and when the start has ended learns
@@ -7,38 +8,56 @@
 //!      └── passes signals on, stops and ends as the command does
 //! ```
 //!
-//! The supervisor has one thread and waits; whatever fails in the worker leaves the command as it is, and learning
-//! delays nobody. Where the supervisor is killed the command goes on, and the worker learns nothing from it.
+//! The supervisor has one thread and waits; whatever fails in the worker leaves the command as it is, and
+//! learning delays nobody. Where the supervisor is killed the command goes on, and the worker learns nothing
+//! from it.
 
-mod asked;
+mod complain_once;
 pub mod document;
 mod fate;
 mod message;
 mod namespace;
-mod once;
+mod prepared;
 mod rehearsal;
 mod supervised;
 mod supervisor;
 mod worker;
 
-pub use asked::Ask;
-pub use once::tell as tell_once;
+pub use complain_once::complain_once;
+pub use prepared::Ask;
 pub use rehearsal::rehearse;
 pub use supervised::Ending;
 pub use supervisor::{become_command, start};
 
 use headstart_model::Trace;
-use headstart_start::Asked;
+use headstart_start::{StartRequest, now_unix_ns};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Instant;
 
+/// The first instant of a start, on both clocks.
+#[derive(Clone, Copy)]
+pub struct Origin {
+    /// On the monotonic clock.
+    pub instant: Instant,
+    /// On the wall clock, nanoseconds since 1970.
+    pub unix_ns: u64,
+}
+
+impl Origin {
+    /// This instant.
+    pub fn now() -> Origin {
+        Origin {
+            instant: Instant::now(),
+            unix_ns: now_unix_ns(),
+        }
+    }
+}
+
 /// A start that is asked for.
 pub struct Job {
-    /// The first instant of the start.
-    pub origin: Instant,
-    /// The same on the wall clock, nanoseconds since 1970.
-    pub origin_unix_ns: u64,
+    /// When the start began.
+    pub origin: Origin,
     /// How to record.
     pub record: headstart_record::Options,
     /// What for.
@@ -54,7 +73,7 @@ pub struct Job {
 /// What a command is started for.
 pub enum Purpose {
     /// The whole loop: replay if its plan is known, record, learn, plan.
-    Loop(Asked),
+    Loop(StartRequest),
     /// A trace, as a file.
     Trace {
         /// Its path.

@@ -10,7 +10,8 @@ use std::os::unix::net::UnixStream;
 pub enum Message {
     /// To the worker: the command's process, which waits at the barrier.
     Command(u32),
-    /// To the worker: the command was released before the worker was ready; what it has done since was not seen.
+    /// To the worker: the command was released before the worker was ready; what it has done since was not
+    /// seen.
     Ahead,
     /// To the worker: the command ended.
     Ended(Ended),
@@ -22,7 +23,8 @@ pub enum Message {
     Ready(String),
     /// From the worker: what the command is started for cannot be done; why.
     Refused(String),
-    /// From the worker, once the command has ended: what was read ahead is closed, so that it can be unmounted.
+    /// From the worker, once the command has ended: what was read ahead is closed, so that it can be
+    /// unmounted.
     LetGo,
     /// From the worker: what was done, as a JSON document, where one is wanted.
     Document(String),
@@ -115,7 +117,7 @@ mod tests {
     #[test]
     fn messages_arrive_as_sent() {
         let (a, b) = UnixStream::pair().unwrap();
-        let all = [
+        let messages = [
             Message::Command(7),
             Message::Ahead,
             Message::Ended(Ended {
@@ -134,11 +136,11 @@ mod tests {
             Message::Document("z".repeat(MAX_LINE + 1)),
             Message::Failed("x".into()),
         ];
-        for message in &all {
+        for message in &messages {
             send(&a, message.clone()).unwrap();
         }
         send(&a, Message::Done("y".repeat(MAX_LINE + 1))).unwrap();
-        for message in &all {
+        for message in &messages {
             assert_eq!(receive(&b).unwrap(), *message);
         }
         assert_eq!(receive(&b).unwrap(), Message::Done("y".repeat(MAX_LINE)));

@@ -1,5 +1,5 @@
-//! What a scout does: all calls that the process which the caller sees makes, for nothing. A filter that kills the scout for one of them would kill that
-//! process (decision 21).
+//! What a scout does: all calls that the process which the caller sees makes, for nothing. A filter that
+//! kills the scout for one of them would kill that process (decision 21).
 
 use crate::message::{Ended, Message, receive, send};
 use crate::namespace;
@@ -18,18 +18,21 @@ use std::hash::RandomState;
 use std::sync::atomic::AtomicU32;
 use std::time::{Duration, Instant};
 
-/// Whether threads can wait for one another. Where they cannot, the worker's would look without end, and the C library complains on standard error.
+/// Whether threads can wait for one another. Where they cannot, the worker's would look without end, and the
+/// C library complains on standard error.
 fn can_wait_for_threads() -> bool {
     let nobody = AtomicU32::new(0);
     rustix::thread::futex::wake(&nobody, rustix::thread::futex::Flags::PRIVATE, 1).is_ok()
 }
 
-/// The processes of a rehearsal end by themselves when this one lets go of them, within this time or it is not waited for them.
+/// The processes of a rehearsal end by themselves when this one lets go of them, within this time or it is
+/// not waited for them.
 const REHEARSED_WITHIN: Duration = Duration::from_millis(500);
 
-/// Calls all that [`start`](headstart_start::start) calls in the process that the caller sees, for nothing: a filter that kills this process for one of the calls
-/// would kill that one (decision 21). Leaves no process behind, also if it fails: who has ended counts among the tasks of a control group until
-/// somebody has waited for it, and the command may need the last of them.
+/// Calls all that [`start`](crate::start) calls in the process that the caller sees, for nothing: a
+/// filter that kills this process for one of the calls would kill that one (decision 21). Leaves no process
+/// behind, also if it fails: who has ended counts among the tasks of a control group until somebody has
+/// waited for it, and the command may need the last of them.
 pub fn rehearse() -> Result<()> {
     let rehearsed = rehearse_all();
     let until = Instant::now() + REHEARSED_WITHIN;
@@ -46,9 +49,9 @@ pub fn rehearse() -> Result<()> {
 fn rehearse_all() -> Result<()> {
     forget_core();
     // The command waits for this process.
-    let _last = LastLimit::begin();
+    let _last = LastLimit::arm();
     let _ = (namespace::forks_elsewhere(), is_expected_as_this_process());
-    let signals = Signals::take().context("cannot read signals")?;
+    let signals = Signals::block().context("cannot read signals")?;
     let stream = background(
         || None,
         |stream| {

@@ -1,8 +1,9 @@
-//! The process that the caller sees, while the command runs: it passes signals on, stops and ends as the command does, and hears of the worker.
+//! The process that the caller sees, while the command runs: it passes signals on, stops and ends as the
+//! command does, and hears of the worker.
 
 use crate::document::Written;
 use crate::message::{Ended, Message, receive, send};
-use crate::{namespace, once, worker};
+use crate::{complain_once, namespace, worker};
 use anyhow::{Context, Result};
 use headstart_start::deadline::FINISH;
 use headstart_start::notes::complain;
@@ -16,14 +17,15 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-/// The longest a command waits at the barrier: what a replay may ask for, and a recorder on a slow machine on top.
+/// The longest a command waits at the barrier: what a replay may ask for, and a recorder on a slow machine on
+/// top.
 pub(crate) const BARRIER_LIMIT: Duration = Duration::from_secs(12);
 
 /// When headstart ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// With the command; the worker goes on by itself. As the first process of a container headstart waits all the same,
-    /// for the worker would be ended with it.
+    /// With the command; the worker goes on by itself. As the first process of a container headstart waits
+    /// all the same, for the worker would be ended with it.
     WithCommand,
     /// When the worker is done too.
     WhenDone,
@@ -107,22 +109,24 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Tells a line of this process's own, if it is news.
-    pub(crate) fn tell(&mut self, line: &str) {
+    /// Prints a line of this process's own, unless it was printed before.
+    pub(crate) fn complain_once(&mut self, line: &str) {
         if self.always {
             self.repeat(line);
         } else if !std::mem::replace(&mut self.told, true) {
-            once::tell(self.store, line);
+            complain_once::complain_once(self.store, line);
         }
     }
 
-    /// A worker that is done or gone does not listen: what it said before, or that it said nothing, is read later.
+    /// A worker that is done or gone does not listen: what it said before, or that it said nothing, is read
+    /// later.
     pub(crate) fn say(&mut self, message: Message) {
         let sent = self
             .worker
             .as_ref()
             .map_or(Ok(()), |stream| send(stream, message));
-        // Of a worker that is gone whoever waits for it hears. Another error is a filter's, and nothing is to be had of a worker that cannot be told anything.
+        // Of a worker that is gone whoever waits for it hears. Another error is a filter's, and nothing is to
+        // be had of a worker that cannot be told anything.
         if sent.is_err_and(|error| !is_gone(&error)) {
             self.worker = None;
             self.failed = true;
@@ -133,11 +137,11 @@ impl<'a> Supervisor<'a> {
     fn worker_is_gone(&mut self) {
         self.worker = None;
         self.failed = true;
-        self.tell("the worker process ended early: nothing was learned");
+        self.complain_once("the worker process ended early: nothing was learned");
     }
 
     /// Waits until something can be read from the signals or the worker; whether it is the worker.
-    fn look(&self, worker: bool, limit: Option<Duration>) -> Result<bool> {
+    fn wait_readable(&self, worker: bool, limit: Option<Duration>) -> Result<bool> {
         let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
         if let (true, Some(stream)) = (worker, &self.worker) {
             fds.push(PollFd::from_borrowed_fd(stream.as_fd(), PollFlags::IN));
@@ -153,8 +157,8 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Waits until the worker says that the command may go on, or nobody has to wait because it was ended while it waited;
-    /// why it will not be helped otherwise.
+    /// Waits until the worker says that the command may go on, or nobody has to wait because it was ended
+    /// while it waited; why it will not be helped otherwise.
     pub(crate) fn barrier(&mut self) -> Result<(), String> {
         let mut until = Instant::now() + BARRIER_LIMIT;
         loop {
@@ -166,7 +170,7 @@ impl<'a> Supervisor<'a> {
                 return Ok(());
             }
             let worker = self
-                .look(true, Some(left))
+                .wait_readable(true, Some(left))
                 .map_err(|error| format!("{error:#}"))?;
             self.pass_signals();
             let before = Instant::now();
@@ -221,7 +225,7 @@ impl<'a> Supervisor<'a> {
             if let Some(status) = self.ended {
                 return Ok(status);
             }
-            self.look(false, None)?;
+            self.wait_readable(false, None)?;
             self.pass_signals();
         }
     }
@@ -232,10 +236,12 @@ impl<'a> Supervisor<'a> {
             let sent = received.signal;
             match sent {
                 number::SIGCHLD => {}
-                // What this process did itself, such as a write to a pipe that nobody reads, or beyond the largest file.
+                // What this process did itself, such as a write to a pipe that nobody reads, or beyond the
+                // largest file.
                 _ if received.by_self => {}
-                // Of a terminal, which sent it to the command as well; but that it is gone, to who leads the session alone. An alarm is this process's
-                // only: it was set before headstart took the place of what it was set for.
+                // Of a terminal, which sent it to the command as well; but that it is gone, to who leads the
+                // session alone. An alarm is this process's only: it was set before headstart took the place
+                // of what it was set for.
                 number::SIGHUP if received.by_kernel && leads_session() => {
                     signal(self.pid, sent);
                     if self.stopped {
@@ -266,8 +272,8 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Waits until the worker has closed what it has read ahead, for some milliseconds: who waited for the command may unmount what it has used. Signals do to
-    /// this process what they do to any.
+    /// Waits until the worker has closed what it has read ahead, for some milliseconds: who waited for the
+    /// command may unmount what it has used. Signals do to this process what they do to any.
     fn wait_until_let_go(&mut self) {
         let until = Instant::now() + worker::LETS_GO_WITHIN;
         while let Some(stream) = &self.worker {
@@ -289,8 +295,8 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Waits until the worker is done, and writes what it says was done. Signals do to this process what they do to any:
-    /// nothing is left to pass them to. The worker finishes by itself if one ends the wait.
+    /// Waits until the worker is done, and writes what it says was done. Signals do to this process what they
+    /// do to any: nothing is left to pass them to. The worker finishes by itself if one ends the wait.
     pub(crate) fn wait_for_worker(&mut self, mut written: Option<Written>) {
         // What came before the command's end was for the command.
         while let Ok(Some(_)) = self.signals.next() {}
@@ -303,7 +309,7 @@ impl<'a> Supervisor<'a> {
             match receive(stream) {
                 Ok(Message::Document(text)) => {
                     if let Some(Err(error)) = written.take().map(|written| written.write(&text)) {
-                        self.tell(&format!("{error:#}"));
+                        self.complain_once(&format!("{error:#}"));
                     }
                 }
                 Ok(Message::Done(line)) => {

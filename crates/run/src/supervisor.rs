@@ -1,11 +1,12 @@
-//! `headstart run` in the process that the caller sees, the supervisor: what is decided before the command begins, whom it makes, and how it ends.
+//! `headstart run` in the process that the caller sees, the supervisor: what is decided before the command
+//! begins, whom it makes, and how it ends.
 
-use crate::asked::{Apart, Ask, Prepared, apart};
 use crate::document::Written;
 use crate::message::{Decided, Message};
 use crate::namespace;
+use crate::prepared::{Apart, Ask, Prepared, prepare_apart};
 use crate::supervised::{BARRIER_LIMIT, Ending, GONE, LATE, Supervisor};
-use crate::{Purpose, once, worker};
+use crate::{Origin, Purpose, complain_once, worker};
 use anyhow::{Context, Result, bail};
 use headstart_model::Outcome;
 use headstart_model::outcome::{Mode, Resident};
@@ -18,7 +19,6 @@ use std::ffi::{CString, OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
-use std::time::Instant;
 
 /// Statuses of shells, env(1) and others for a command that is not there, or cannot be executed.
 const NOT_FOUND: i32 = 127;
@@ -26,7 +26,7 @@ const NOT_EXECUTABLE: i32 = 126;
 
 /// Makes this process the command, as if headstart had not been there.
 pub fn become_command(command: &[OsString]) -> ! {
-    match words(command) {
+    match c_strings(command) {
         Ok(words) => cannot_run(command, &exec(&words)),
         Err(error) => {
             complain(&format!("{error:#}"));
@@ -47,15 +47,16 @@ fn cannot_run(command: &[OsString], error: &io::Error) -> ! {
     })
 }
 
-fn words(command: &[OsString]) -> Result<Vec<CString>> {
+fn c_strings(command: &[OsString]) -> Result<Vec<CString>> {
     let words = command.iter().map(|word| CString::new(word.as_bytes()));
     words
         .collect::<Result<_, _>>()
         .context("the command has a NUL character")
 }
 
-/// By which word of the environment systemd has told that it knows a service by this process's number: as who may tell that it is ready (sd_notify(3)),
-/// gets its sockets (sd_listen_fds(3)), or keeps its watchdog (sd_watchdog_enabled(3)). The command would have another.
+/// By which word of the environment systemd has told that it knows a service by this process's number: as who
+/// may tell that it is ready (sd_notify(3)), gets its sockets (sd_listen_fds(3)), or keeps its watchdog
+/// (sd_watchdog_enabled(3)). The command would have another.
 pub(crate) fn is_expected_as_this_process() -> Option<&'static str> {
     let own = std::process::id().to_string();
     let is_own = |name: &&str| std::env::var_os(name).is_some_and(|value| value == own.as_str());
@@ -66,11 +67,11 @@ pub(crate) fn is_expected_as_this_process() -> Option<&'static str> {
     told.or_else(|| notifies().then_some("NOTIFY_SOCKET"))
 }
 
-/// Starts the command and ends this process as the command ends; what was done goes to `written`. Returns only if
-/// nothing was started.
+/// Starts the command and ends this process as the command ends; what was done goes to `written`. Returns
+/// only if nothing was started.
 pub fn start(
     command: &[OsString],
-    began: (Instant, u64),
+    origin: Origin,
     ask: &Ask<'_>,
     ending: Ending,
     written: Option<Written>,
@@ -79,7 +80,7 @@ pub fn start(
         if ask.must {
             bail!("cannot record: {why}");
         }
-        once::tell(ask.store, &format!("neither replaying nor recording: {why}"));
+        complain_once::complain_once(ask.store, &format!("neither replaying nor recording: {why}"));
         become_command(command);
     }
     let ending = match namespace::is_first() {
@@ -97,9 +98,10 @@ pub fn start(
     let ask = &Ask { job: &job, ..*ask };
     let (decided, helper) = decide(command, ask)?;
     if decided.is_for_nothing(written.is_some()) {
-        // Nobody has to be told anything, and nothing is done beside it. A signal that the line raises must not wait for the command.
+        // Nobody has to be told anything, and nothing is done beside it. A signal that the line raises must
+        // not wait for the command.
         if let Some(line) = &decided.unusable {
-            once::tell(ask.store, line);
+            complain_once::complain_once(ask.store, line);
         }
         become_command(command);
     }
@@ -112,11 +114,11 @@ pub fn start(
     });
     let failure = child.failure();
     supervisor.say_how_it_ended(status, failure.is_none(), ending);
-    match outcome_of_bypass(decided, began, status).filter(|_| failure.is_none()) {
+    match outcome_of_bypass(decided, origin, status).filter(|_| failure.is_none()) {
         Some(outcome) => {
             let written = written.map(|written| written.write(&serde_json::to_string(&outcome)?));
             if let Some(Err(error)) = written {
-                supervisor.tell(&format!("{error:#}"));
+                supervisor.complain_once(&format!("{error:#}"));
             }
         }
         None if ending == Ending::WhenDone => supervisor.wait_for_worker(written),
@@ -132,7 +134,8 @@ pub fn start(
     end_like(status)
 }
 
-/// Why nothing can be done beside a command that is started here, or for one that need not be recorded (`must`) nothing is.
+/// Why nothing can be done beside a command that is started here, or for one that need not be recorded
+/// (`must`) nothing is.
 fn why_not(must: bool) -> Option<String> {
     if namespace::forks_elsewhere() {
         return Some(
@@ -158,7 +161,7 @@ enum Helper {
 /// Decides what is done, here or, where a filter may end whoever looks, in a process apart.
 fn decide(command: &[OsString], ask: &Ask<'_>) -> Result<(Decided, Helper)> {
     if role() != Role::Careful || ask.must {
-        let prepared = Prepared::of((ask.job)()?);
+        let prepared = Prepared::decide((ask.job)()?);
         let decided = prepared.decided.clone();
         let helper = match decided.bypass {
             None => Helper::Prepared(Box::new(prepared)),
@@ -166,7 +169,7 @@ fn decide(command: &[OsString], ask: &Ask<'_>) -> Result<(Decided, Helper)> {
         };
         return Ok((decided, helper));
     }
-    match apart(ask, BARRIER_LIMIT)? {
+    match prepare_apart(ask, BARRIER_LIMIT)? {
         Apart::Decided(decided, stream) => {
             let helper = match decided.bypass {
                 None => Helper::Worker(stream),
@@ -175,17 +178,18 @@ fn decide(command: &[OsString], ask: &Ask<'_>) -> Result<(Decided, Helper)> {
             Ok((decided, helper))
         }
         Apart::Gone => {
-            once::tell(ask.store, GONE);
+            complain_once::complain_once(ask.store, GONE);
             become_command(command);
         }
         Apart::Late => {
-            once::tell(ask.store, LATE);
+            complain_once::complain_once(ask.store, LATE);
             Ok((Decided::default(), Helper::Nobody))
         }
     }
 }
 
-/// Makes the worker and the command's process, and lets that go once the worker is ready, or too slow, or gone.
+/// Makes the worker and the command's process, and lets that go once the worker is ready, or too slow, or
+/// gone.
 fn launch<'a>(
     command: &[OsString],
     ask: &Ask<'a>,
@@ -193,8 +197,8 @@ fn launch<'a>(
     helper: Helper,
     is_written: bool,
 ) -> Result<(Supervisor<'a>, Child)> {
-    let words = words(command)?;
-    let signals = Signals::take().context("cannot read signals")?;
+    let words = c_strings(command)?;
+    let signals = Signals::block().context("cannot read signals")?;
     let worker = match helper {
         Helper::Nobody => None,
         Helper::Worker(stream) => Some(Ok(stream)),
@@ -203,10 +207,11 @@ fn launch<'a>(
                 Purpose::Loop(asked) => Some(asked.store.log()),
                 Purpose::Trace { .. } => None,
             };
-            // Opened by the worker, for that may wait for a file system. Without a log its lines are lost, and nothing else.
+            // Opened by the worker, for that may wait for a file system. Without a log its lines are lost,
+            // and nothing else.
             let open = move || log.and_then(|log| log.open().ok());
             Some(background(open, |stream| {
-                worker::work(stream, prepared.job, prepared.start, &LastLimit::begin())
+                worker::work(stream, prepared.job, prepared.start, &LastLimit::arm())
             }))
         }
     };
@@ -216,7 +221,7 @@ fn launch<'a>(
         supervisor.tells_all();
     }
     if let Some(line) = &decided.unusable {
-        supervisor.tell(line);
+        supervisor.complain_once(line);
     }
     match worker {
         None => {}
@@ -226,7 +231,7 @@ fn launch<'a>(
             bail!("cannot start the recorder's process: {error}");
         }
         Some(Err(error)) => {
-            supervisor.tell(&format!("neither replaying nor recording: cannot fork: {error}"));
+            supervisor.complain_once(&format!("neither replaying nor recording: cannot fork: {error}"));
         }
     }
     supervisor.say(Message::Command(supervisor.pid()));
@@ -239,7 +244,7 @@ fn launch<'a>(
         Err(why) => {
             // Before it is released: so the worker knows before anything else can be true.
             supervisor.say(Message::Ahead);
-            supervisor.tell(&why);
+            supervisor.complain_once(&why);
             child.release();
         }
     }
@@ -247,20 +252,16 @@ fn launch<'a>(
 }
 
 /// What is known of a start that was bypassed and has a key.
-fn outcome_of_bypass(
-    decided: Decided,
-    (origin, origin_unix_ns): (Instant, u64),
-    status: i32,
-) -> Option<Outcome> {
+fn outcome_of_bypass(decided: Decided, origin: Origin, status: i32) -> Option<Outcome> {
     let (why, key) = decided.bypass.zip(decided.key)?;
     let why = format!("bypassed: {why}");
-    let ended = Some((Some(status), origin.elapsed()));
+    let ended = Some((Some(status), origin.instant.elapsed()));
     let resident = decided.resident.map(|(sampled_pages, resident_pages)| Resident {
         sampled_pages,
         resident_pages,
     });
     Some(Outcome {
         resident_before: resident,
-        ..without_trace(&key, Mode::Bypass, None, ended, origin_unix_ns, why)
+        ..without_trace(&key, Mode::Bypass, None, ended, origin.unix_ns, why)
     })
 }

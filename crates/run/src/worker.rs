@@ -1,20 +1,20 @@
 //! The worker: replays and records beside the command, then learns.
 
+use crate::complain_once::is_news;
 use crate::fate::{Fate, Watch};
 use crate::message::{Message, receive, send};
-use crate::once::is_news;
 use crate::{Job, Purpose};
 use anyhow::Context;
 use headstart_model::plan::PlanFile;
 use headstart_model::trace::EndReason;
-use headstart_model::{Named, Trace};
+use headstart_model::{NamedFiles, Trace};
 use headstart_record::{RecordError, Recorder};
 use headstart_replay::{Options, Replay};
 use headstart_start::deadline::{self, Deadline, LastLimit};
 use headstart_start::finish::{self, Finished, Rules};
-use headstart_start::keys::{self, Whose};
+use headstart_start::keys::{self, StartKey};
 use headstart_start::notes::Notes;
-use headstart_start::{Asked, Over, Start};
+use headstart_start::{Over, Start, StartRequest};
 use headstart_system::fault_around::NoFaultAround;
 use headstart_system::limits::{self, bound_memory};
 use headstart_system::mounts::MountTable;
@@ -22,8 +22,9 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// What is read ahead is closed within this time after the command's end, as a rule: a read that is under way comes to its end first, and where others wait
-/// for the same disk there are some before it (0.26 s with three writers beside). A caller is not kept for longer.
+/// What is read ahead is closed within this time after the command's end, as a rule: a read that is under way
+/// comes to its end first, and where others wait for the same disk there are some before it (0.26 s with
+/// three writers beside). A caller is not kept for longer.
 pub(crate) const LETS_GO_WITHIN: Duration = Duration::from_secs(1);
 
 /// How often the process looks around while nothing records.
@@ -38,27 +39,27 @@ pub fn work(stream: UnixStream, job: Job, mut start: Start, last: &LastLimit) ->
     // Where it cannot be said memory runs out for all alike.
     let _ = limits::goes_first();
     if let Err(error) = bound_memory(limits::MEMORY) {
-        notes.tell(format!("the memory of this process is not bounded: {error}"));
+        notes.add(format!("the memory of this process is not bounded: {error}"));
     }
     for line in std::mem::take(&mut start.lines) {
-        notes.tell(line);
+        notes.add(line);
     }
-    if let Err(error) = start.begin(Options::new(job.origin)) {
-        notes.tell(format!("not replaying: {error}"));
+    if let Err(error) = start.start_replay(Options::new(job.origin.instant)) {
+        notes.add(format!("not replaying: {error}"));
     }
     let Some((recorder, exact)) = attach(&stream, &job, &start, &mut notes) else {
         return 1;
     };
     let Ok(answer) = stream.try_clone() else { return 1 };
     // A supervisor that is gone cannot be told; the watch notices.
-    let _ = send(&answer, Message::Ready(news(&job, notes.take())));
+    let _ = send(&answer, Message::Ready(line_if_new(&job, notes.take())));
     let stopper = start.replay().map(Replay::stopper);
     let may_be_unmounted = start
         .replay()
         .is_some_and(|replay| reads_what_may_be_unmounted(replay.plan()));
-    let watch = Watch::begin(stream, move || match stopper {
+    let watch = Watch::start(stream, move || match stopper {
         Some(stopper) if may_be_unmounted => stopper.and_wait(LETS_GO_WITHIN),
-        Some(stopper) => stopper.ask(),
+        Some(stopper) => stopper.stop_requests(),
         None => {}
     });
     let stop = || {
@@ -78,14 +79,14 @@ pub fn work(stream: UnixStream, job: Job, mut start: Start, last: &LastLimit) ->
         Purpose::Trace { path, summarize } => save(path, recorded, *summarize),
         Purpose::Loop(asked) => {
             let over = start.end(watch.fate() != Fate::Running, was_exact);
-            finish(&job, asked, over, &watch, (recorded, reason), &mut notes)
+            finish(&job, asked, over, &watch, recorded, reason, &mut notes)
         }
     };
-    tell(&answer, &job, result, notes)
+    report(&answer, &job, result, notes)
 }
 
-/// What is told of a start is told once; whoever asked for a trace is always told.
-fn news(job: &Job, line: String) -> String {
+/// The line, unless it was printed for an earlier start. Who records a trace always gets it.
+fn line_if_new(job: &Job, line: String) -> String {
     match &job.purpose {
         Purpose::Loop(asked) if !line.is_empty() && !job.document && !is_news(Some(&asked.store), &line) => {
             String::new()
@@ -94,14 +95,15 @@ fn news(job: &Job, line: String) -> String {
     }
 }
 
-/// Attaches the recorder before the command's first instruction, and waits for the barrier. Nothing where nothing is to be done any more.
+/// Attaches the recorder before the command's first instruction, and waits for the barrier. Nothing where
+/// nothing is to be done any more.
 fn attach(stream: &UnixStream, job: &Job, start: &Start, notes: &mut Notes) -> Option<Attached> {
     let mut record = job.record.clone();
     record.replayed = start.replay().is_some();
     let mut recorder = Recorder::start(&record);
     // Where it cannot be, the start is recorded as others are.
     let exact = start.is_to_be_exact() && recorder.is_ok();
-    let exact = exact.then(|| NoFaultAround::begin(record.limit).ok()).flatten();
+    let exact = exact.then(|| NoFaultAround::start(record.limit).ok()).flatten();
     let Ok(Message::Command(pid)) = receive(stream) else {
         // The supervisor is gone, and the command with it or on its own.
         return None;
@@ -116,10 +118,10 @@ fn attach(stream: &UnixStream, job: &Job, start: &Start, notes: &mut Notes) -> O
         return None;
     }
     if let Err(error) = &recorder {
-        notes.tell(format!("not recording: {error}"));
+        notes.add(format!("not recording: {error}"));
     }
     if let Some(why) = recorder.as_ref().ok().and_then(Recorder::no_activity) {
-        notes.tell(format!("recording without what a chart needs: {why}"));
+        notes.add(format!("recording without what a chart needs: {why}"));
     }
     Some((recorder, exact))
 }
@@ -130,41 +132,43 @@ type Attached = (Result<Recorder, RecordError>, Option<NoFaultAround>);
 /// Reviews the start, learns from it and plans the next; the document of what was done.
 fn finish(
     job: &Job,
-    asked: &Asked,
+    asked: &StartRequest,
     over: Over,
     watch: &Watch,
-    (recorded, reason): (Result<Trace, RecordError>, EndReason),
+    recorded: Result<Trace, RecordError>,
+    reason: EndReason,
     notes: &mut Notes,
 ) -> anyhow::Result<String> {
-    let Asked {
+    let StartRequest {
         store,
         key,
         control_every,
         arguments,
         ..
     } = asked;
-    let whose = Whose {
+    let whose = StartKey {
         key: key.clone(),
         rest: job.rest.clone(),
     };
     let turned_out = match &recorded {
-        Ok(trace) => keys::turned_out(store, &whose, &keys::Here, trace).unwrap_or_else(|error| {
-            notes.tell(error.to_string());
+        Ok(trace) => keys::turned_out(store, &whose, &keys::LocalNames, trace).unwrap_or_else(|error| {
+            notes.add(error.to_string());
             None
         }),
         Err(_) => None,
     };
     let finished = Finished {
         store,
-        origin_unix_ns: job.origin_unix_ns,
+        origin_unix_ns: job.origin.unix_ns,
         key: turned_out.as_ref().unwrap_or(key),
         over,
         recorded: Some(recorded),
         reason,
-        ended: ended(watch.fate(), job.origin),
+        ended: status_and_time(watch.fate(), job.origin.instant),
         rules: Rules {
             unfit: watch.went_ahead().then(|| AHEAD.into()),
-            named: MountTable::read().map_or_else(|_| Named::default(), |mounts| arguments.named(&mounts)),
+            named: MountTable::read()
+                .map_or_else(|_| NamedFiles::default(), |mounts| arguments.named(&mounts)),
             ..Rules::of_programs(*control_every)
         },
     };
@@ -172,20 +176,21 @@ fn finish(
     serde_json::to_string(&outcome).context("cannot make JSON of what was done")
 }
 
-/// Tells the supervisor what was done; the status of this process. Whoever does not listen any more has not asked.
-fn tell(answer: &UnixStream, job: &Job, result: anyhow::Result<String>, mut notes: Notes) -> i32 {
+/// Tells the supervisor what was done; the status of this process. Whoever does not listen any more has not
+/// asked.
+fn report(answer: &UnixStream, job: &Job, result: anyhow::Result<String>, mut notes: Notes) -> i32 {
     match result {
         Ok(text) => {
             if job.document {
                 let _ = send(answer, Message::Document(text));
             }
-            let _ = send(answer, Message::Done(news(job, notes.take())));
+            let _ = send(answer, Message::Done(line_if_new(job, notes.take())));
             0
         }
         Err(error) => {
             let why = format!("{error:#}");
-            notes.tell(why.clone());
-            let _ = send(answer, Message::Failed(news(job, why)));
+            notes.add(why.clone());
+            let _ = send(answer, Message::Failed(line_if_new(job, why)));
             1
         }
     }
@@ -199,14 +204,15 @@ fn reads_what_may_be_unmounted(plan: &PlanFile) -> bool {
 }
 
 /// The command's status, and how long it took, once it has ended.
-fn ended(fate: Fate, origin: Instant) -> Option<(Option<i32>, Duration)> {
+fn status_and_time(fate: Fate, origin: Instant) -> Option<(Option<i32>, Duration)> {
     match fate {
         Fate::Ended(ended, at) => Some((Some(ended.status), at.duration_since(origin))),
         _ => None,
     }
 }
 
-/// Records until the start has ended, and calls `over` at once then; where nothing records, waits for the command's end. What follows has a deadline.
+/// Records until the start has ended, and calls `over` at once then; where nothing records, waits for the
+/// command's end. What follows has a deadline.
 fn record_to_the_end(
     recorder: Result<Recorder, RecordError>,
     watch: &Watch,
@@ -214,8 +220,8 @@ fn record_to_the_end(
     last: &LastLimit,
 ) -> (Result<Trace, RecordError>, EndReason, Deadline) {
     let status = || {
-        if last.gets_on() {
-            watch.look();
+        if last.renew() {
+            watch.check();
         }
         match watch.fate() {
             Fate::Ended(ended, _) => Some(ended.status),
@@ -229,7 +235,7 @@ fn record_to_the_end(
             // The supervisor tells of the end; a pidfd would only tell without the status.
             let reason = recorder.run_until(&watch.lost, None, status);
             over();
-            let deadline = Deadline::begin(deadline::FINISH);
+            let deadline = Deadline::arm(deadline::FINISH);
             let so_far = (recorder.progress().cpu_seconds * 1e9) as u64;
             let cpu_ns = match watch.fate() {
                 Fate::Ended(ended, _) => ended.cpu_ns,
@@ -244,7 +250,7 @@ fn record_to_the_end(
         }
         Err(error) => {
             let reason = loop {
-                last.gets_on();
+                last.renew();
                 match watch.wait(LOOK_EVERY) {
                     Fate::Ended(ended, _) => break EndReason::Exit(ended.status),
                     Fate::Running => {}
@@ -252,7 +258,7 @@ fn record_to_the_end(
                 }
             };
             over();
-            (Err(error), reason, Deadline::begin(deadline::FINISH))
+            (Err(error), reason, Deadline::arm(deadline::FINISH))
         }
     }
 }

@@ -1,20 +1,22 @@
 //! What a start is given: the paths that its arguments name.
 
 use crate::keys::local::resolve;
-use headstart_model::{FilePath, Named};
+use headstart_model::{FilePath, NamedFiles};
 use headstart_system::mounts::MountTable;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
-/// So many arguments are looked at, and so many bytes of all together: a shell's `*` in most directories. Of more only the first are known.
+/// So many arguments are looked at, and so many bytes of all together: a shell's `*` in most directories. Of
+/// more only the first are known.
 const MOST: usize = 1024;
 const MOST_BYTES: usize = 64 << 10;
 
 /// An argument may hold so many paths, as of Java's `-cp a.jar:b.jar`.
 const MOST_IN_ONE: usize = 64;
 
-/// The arguments of a start. None where the key says all of them: of a service, of an operation, of a name that somebody gave.
+/// The arguments of a start. None where the key says all of them: of a service, of an operation, of a name
+/// that somebody gave.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Arguments {
     words: Vec<OsString>,
@@ -27,7 +29,8 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// Those of a start of this user's in this directory, without the program's own name; of more than these if that is so.
+    /// Those of a start of this user's in this directory, without the program's own name; of more than these
+    /// if that is so.
     pub fn new(words: &[OsString], directory: Option<PathBuf>, user: u32, has_more: bool) -> Arguments {
         let mut bytes = 0;
         let fits = |word: &&OsString| {
@@ -43,9 +46,10 @@ impl Arguments {
         }
     }
 
-    /// What they name, by the paths that they have and by those that these lead to, on local file systems. Where not all of them are known,
-    /// what lies beside what is named is named, too: they are mostly many files of few directories.
-    pub fn named(&self, mounts: &MountTable) -> Named {
+    /// What they name, by the paths that they have and by those that these lead to, on local file systems.
+    /// Where not all of them are known, what lies beside what is named is named, too: they are mostly many
+    /// files of few directories.
+    pub fn named(&self, mounts: &MountTable) -> NamedFiles {
         let mut named: Vec<PathBuf> = Vec::new();
         for word in &self.words {
             for path in paths_in(word).into_iter().take(MOST_IN_ONE) {
@@ -63,7 +67,7 @@ impl Arguments {
             let beside: Vec<PathBuf> = beside.filter(|path| path != Path::new("/")).collect();
             named.extend(beside);
         }
-        Named::new(
+        NamedFiles::new(
             named
                 .iter()
                 .map(|path| FilePath::from(path.as_os_str().as_bytes())),
@@ -84,7 +88,8 @@ fn plain(path: &Path) -> PathBuf {
     plain
 }
 
-/// What of an argument may be a path: all of it, what follows an option's letter or its `=`, an `@`, `file://`, and parts between colons.
+/// What of an argument may be a path: all of it, what follows an option's letter or its `=`, an `@`,
+/// `file://`, and parts between colons.
 fn paths_in(word: &OsStr) -> Vec<PathBuf> {
     let bytes = word.as_bytes();
     let mut texts: Vec<&[u8]> = Vec::new();
@@ -141,7 +146,7 @@ fn decoded(text: &[u8]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use headstart_model::named::Naming;
+    use headstart_model::named_files::Naming;
 
     fn paths(word: &str) -> Vec<String> {
         let paths = paths_in(OsStr::new(word)).into_iter();
@@ -176,7 +181,7 @@ mod tests {
             let words: Vec<OsString> = words.iter().map(OsString::from).collect();
             Arguments::new(&words, Some(root.clone()), 0, has_more).named(&mounts)
         };
-        let how = |named: &Named, name: &str| named.names(at(name).as_os_str().as_bytes());
+        let how = |named: &NamedFiles, name: &str| named.names(at(name).as_os_str().as_bytes());
         for word in [
             "d/file",
             "./link/../d/file",

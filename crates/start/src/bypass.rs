@@ -10,24 +10,25 @@ use serde::{Deserialize, Serialize};
 use std::path::Path;
 use std::time::Duration;
 
-/// The most of a boot that its replay, with headstart's own beginning, may take the device, or it cannot pay: something is
-/// always computed before the first page is there and after the last. Not less: what is needed first is read first, and
-/// the last that is read may be what nobody waits for.
+/// The most of a boot that its replay, with headstart's own beginning, may take the device, or it cannot pay:
+/// something is always computed before the first page is there and after the last. Not less: what is needed
+/// first is read first, and the last that is read may be what nobody waits for.
 const MOST_OF_DEVICE: f64 = 0.9;
 
-/// A boot has just read about as much by itself: a device that would need so much longer than all of it for the plan was
-/// measured wrongly, on a busy machine.
+/// A boot has just read about as much by itself: a device that would need so much longer than all of it for
+/// the plan was measured wrongly, on a busy machine.
 const BELIEVED: f64 = 1.25;
 
-/// How much of what is waited for a replay can be trusted to save: units that start together compute while others wait, and the
-/// kernel reads ahead by itself. A server in a virtual machine with slow processors, on an SD card, waits for 2.6 s by this
-/// reckoning, and with all in memory takes 1.6 s less.
+/// How much of what is waited for a replay can be trusted to save: units that start together compute while
+/// others wait, and the kernel reads ahead by itself. A server in a virtual machine with slow processors, on
+/// an SD card, waits for 2.6 s by this reckoning, and with all in memory takes 1.6 s less.
 const SAVED: f64 = 0.5;
 
 /// The least of a boot that must be saved, or it is bypassed: less is what boots differ by anyway.
 const LEAST_SAVED: f64 = 0.05;
 
-/// A re-evaluation costs a tenth of a boot and more: at this share of the starts without a replay it comes to less than one in a hundred.
+/// A re-evaluation costs a tenth of a boot and more: at this share of the starts without a replay it comes to
+/// less than one in a hundred.
 const MOST_SELDOM: u32 = 4;
 
 /// More than machine-id(5) has, bytes.
@@ -39,10 +40,11 @@ const MOST_UNTAUGHT: usize = 3;
 /// How a boot goes by itself: the last one that was recorded without a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Alone {
-    /// What headstart took until nobody had to wait for it any more: to be read itself and to attach the recorder, of that the share of
-    /// one boot where not each is recorded, nanoseconds.
+    /// What headstart took until nobody had to wait for it any more: to be read itself and to attach the
+    /// recorder, of that the share of one boot where not each is recorded, nanoseconds.
     pub own_ns: u64,
-    /// The processors' time that it took from then to the end, nanoseconds: what it took before is part of `own_ns`.
+    /// The processors' time that it took from then to the end, nanoseconds: what it took before is part of
+    /// `own_ns`.
     pub cpu_ns: u64,
     /// From when nobody had to wait for headstart to the end, nanoseconds.
     pub rest_ns: u64,
@@ -51,8 +53,8 @@ pub struct Alone {
 }
 
 /// The bypass that follows from what is known, if any; `every` is how many starts there are for one that
-/// re-evaluates it. Only of boots is it known how they go by themselves, for they begin with nothing in memory: of a program
-/// one start finds there all it needs and the next one nothing.
+/// re-evaluates it. Only of boots is it known how they go by themselves, for they begin with nothing in
+/// memory: of a program one start finds there all it needs and the next one nothing.
 pub fn decide(
     alone: Option<&Alone>,
     plan: Option<&Plan<'_>>,
@@ -62,9 +64,9 @@ pub fn decide(
     if every == 0 {
         return None;
     }
-    let too_little = |alone: &Alone| too_little(alone, &Device::of(plan?, alone.rest_ns));
+    let too_little = |alone: &Alone| too_little(alone, &Device::from_plan(plan?, alone.rest_ns));
     if let Some(why) = alone.and_then(too_little) {
-        return Some(here(every, false, why));
+        return Some(on_this_machine(every, false, why));
     }
     let (with, without) = slower(outcomes)?;
     let why = format!(
@@ -72,11 +74,11 @@ pub fn decide(
         duration(with),
         duration(without)
     );
-    Some(here(every, true, why))
+    Some(on_this_machine(every, true, why))
 }
 
-/// The bypass of starts of which nothing is known and the last few taught nothing, whatever the reason: each would cost what recording
-/// costs, for nothing.
+/// The bypass of starts of which nothing is known and the last few taught nothing, whatever the reason: each
+/// would cost what recording costs, for nothing.
 pub fn untaught(outcomes: &[Outcome], every: u32) -> Option<Bypass> {
     let last = outcomes
         .len()
@@ -86,11 +88,11 @@ pub fn untaught(outcomes: &[Outcome], every: u32) -> Option<Bypass> {
     let in_vain = |outcome: &Outcome| outcome.not_learned.is_some() && !outcome.unrecorded;
     let in_vain = every != 0 && last.iter().all(in_vain);
     let why = format!("nothing is known of them, and the last {MOST_UNTAUGHT} taught nothing: {why}");
-    in_vain.then(|| here(every, false, why))
+    in_vain.then(|| on_this_machine(every, false, why))
 }
 
-/// The bypass of starts whose files somebody looks at as each is opened: who opens them to read them ahead has the same done twice. A
-/// re-evaluation opens a few, and finds out whether it is over.
+/// The bypass of starts whose files somebody looks at as each is opened: who opens them to read them ahead
+/// has the same done twice. A re-evaluation opens a few, and finds out whether it is over.
 pub fn dear_opens(took: Option<Duration>, every: u32) -> Option<Bypass> {
     let took = took.filter(|_| every != 0)?;
     let ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
@@ -98,11 +100,11 @@ pub fn dear_opens(took: Option<Duration>, every: u32) -> Option<Bypass> {
         "to open a file takes {} here, as beside an on-access scanner: files that are read ahead would be scanned twice",
         duration(ns)
     );
-    Some(here(every, false, why))
+    Some(on_this_machine(every, false, why))
 }
 
 /// A bypass on this machine, with the kernel that runs.
-fn here(every: u32, replay: bool, why: String) -> Bypass {
+fn on_this_machine(every: u32, replay: bool, why: String) -> Bypass {
     Bypass {
         every,
         kernel: kernel(),
@@ -112,9 +114,9 @@ fn here(every: u32, replay: bool, why: String) -> Bypass {
     }
 }
 
-/// A bypass that a re-evaluation has confirmed: what is found once more is looked for half as often, down to one start in
-/// `every` times [`MOST_SELDOM`].
-pub fn again(found: Bypass, before: Option<&Bypass>, every: u32) -> Bypass {
+/// A bypass that a re-evaluation has confirmed: what is found once more is looked for half as often, down to
+/// one start in `every` times [`MOST_SELDOM`].
+pub fn confirmed(found: Bypass, before: Option<&Bypass>, every: u32) -> Bypass {
     let known = before.filter(|before| before.kernel == found.kernel && before.machine == found.machine);
     let seldom = |before: &Bypass| before.every.max(every).saturating_mul(2);
     let every = known.map_or(every, |before| {
@@ -123,8 +125,8 @@ pub fn again(found: Bypass, before: Option<&Bypass>, every: u32) -> Bypass {
     Bypass { every, ..found }
 }
 
-/// Why a replay cannot make a boot faster: the device takes as long for it, or there is too little to save, weighed against
-/// what headstart itself takes.
+/// Why a replay cannot make a boot faster: the device takes as long for it, or there is too little to save,
+/// weighed against what headstart itself takes.
 fn too_little(alone: &Alone, device: &Device) -> Option<String> {
     let rest = alone.rest_ns as f64;
     let replay_ns = alone.own_ns.saturating_add(device.replay_ns);
@@ -152,18 +154,19 @@ fn too_little(alone: &Alone, device: &Device) -> Option<String> {
     })
 }
 
-/// What the devices of a plan, all at once, need to read what is used until some time of the start, nanoseconds.
+/// What the devices of a plan, all at once, need to read what is used until some time of the start,
+/// nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Device {
-    /// As the plan reads it, at least: what a request costs besides its bytes is left out on one head, where the order
-    /// decides about that.
+    /// As the plan reads it, at least: what a request costs besides its bytes is left out on one head, where
+    /// the order decides about that.
     replay_ns: u64,
     /// As the start reads it by itself, one request after the other.
     alone_ns: u64,
 }
 
 impl Device {
-    fn of(plan: &Plan<'_>, until_ns: u64) -> Device {
+    fn from_plan(plan: &Plan<'_>, until_ns: u64) -> Device {
         let mut seconds = vec![(0.0, 0.0); plan.device_count()];
         let used = |one: &Request| one.length > 0 && u64::from(one.deadline_us) <= until_ns / 1000;
         for request in plan.requests().take(plan.cut()).filter(used) {
@@ -278,7 +281,7 @@ mod tests {
     fn a_start_by_itself_waits_for_each_granule_of_a_volume_that_is_filled_as_it_is_read() {
         let file = container(DeviceClass::Flash, 125e6, 7e-4, 4);
         let (before, mut draft) = (
-            Device::of(&file.plan().unwrap(), u64::MAX).alone_ns,
+            Device::from_plan(&file.plan().unwrap(), u64::MAX).alone_ns,
             file.plan().unwrap().to_draft().unwrap(),
         );
         draft.fills = vec![Fill {
@@ -297,12 +300,13 @@ mod tests {
         }];
         let file = PlanFile::new(draft.to_bytes().unwrap());
         let plan = file.plan().unwrap();
-        assert!((3_299 * MS..=3_301 * MS).contains(&(Device::of(&plan, u64::MAX).alone_ns - before)));
+        assert!((3_299 * MS..=3_301 * MS).contains(&(Device::from_plan(&plan, u64::MAX).alone_ns - before)));
         // Ten at once, of those that are needed until then: requests 0 to 50.
-        assert!((197 * MS..=199 * MS).contains(&Device::of(&plan, 50_000).replay_ns));
+        assert!((197 * MS..=199 * MS).contains(&Device::from_plan(&plan, 50_000).replay_ns));
     }
 
-    /// The container of docs/notes/2026-11-boots.md: seconds from the execution of process 1 on, costs as probed.
+    /// The container of docs/notes/2026-11-boots.md: seconds from the execution of process 1 on, costs as
+    /// probed.
     #[test]
     fn the_measured_boots_are_bypassed_where_they_gain_nothing() {
         use DeviceClass::*;
@@ -348,8 +352,12 @@ mod tests {
     fn only_what_is_needed_by_the_end_counts_and_nonsense_is_not_believed() {
         let card = container(DeviceClass::Flash, 24.3e6, 0.68e-3, 1);
         let plan = card.plan().unwrap();
-        assert_eq!(Device::of(&plan, 0).replay_ns / MS, 3, "one request of 447");
-        assert_eq!(Device::of(&plan, 447_000).replay_ns / MS, 1473);
+        assert_eq!(
+            Device::from_plan(&plan, 0).replay_ns / MS,
+            3,
+            "one request of 447"
+        );
+        assert_eq!(Device::from_plan(&plan, 447_000).replay_ns / MS, 1473);
         assert_eq!(
             why_bypassed(alone(100, 1100, 900), &card),
             None,
@@ -367,17 +375,17 @@ mod tests {
         let mut times = vec![(Mode::Record, 1970)];
         times.extend((0..9).map(|i| (Mode::Replay, 2190 + 10 * i)));
         times.push((Mode::Control, 1980));
-        let all: Vec<Outcome> = times.into_iter().map(outcome).collect();
-        let bypass = decide(None, None, &all, 10).unwrap();
+        let outcomes: Vec<Outcome> = times.into_iter().map(outcome).collect();
+        let bypass = decide(None, None, &outcomes, 10).unwrap();
         assert!(bypass.replay, "only a replay can tell");
         assert!(
             bypass.why.contains("2.23 s") && bypass.why.contains("1.98 s"),
             "{}",
             bypass.why
         );
-        assert_eq!(decide(None, None, &all[..10], 10), None);
+        assert_eq!(decide(None, None, &outcomes[..10], 10), None);
         assert_eq!(
-            decide(None, None, &all, 0),
+            decide(None, None, &outcomes, 0),
             None,
             "all starts are to be read ahead"
         );
@@ -393,8 +401,8 @@ mod tests {
             let outcomes: Vec<Outcome> = whys.iter().map(|why| outcome(why)).collect();
             untaught(&outcomes, 10)
         };
-        let found = after(&["", "first", "second", "events were lost"]).unwrap();
-        assert!(found.why.ends_with("events were lost") && !found.replay && found.every == 10);
+        let bypass = after(&["", "first", "second", "events were lost"]).unwrap();
+        assert!(bypass.why.ends_with("events were lost") && !bypass.replay && bypass.every == 10);
         assert_eq!(after(&["one", "two"]), None);
         assert_eq!(
             after(&["one", "two", "three", ""]),
@@ -412,12 +420,12 @@ mod tests {
 
     #[test]
     fn starts_whose_files_are_scanned_as_they_are_opened_are_bypassed() {
-        let found = dear_opens(Some(Duration::from_micros(1250)), 10).unwrap();
-        assert!(!found.replay && found.every == 10);
+        let bypass = dear_opens(Some(Duration::from_micros(1250)), 10).unwrap();
+        assert!(!bypass.replay && bypass.every == 10);
         assert!(
-            found.why.contains("1.25 ms") && found.why.contains("scanner"),
+            bypass.why.contains("1.25 ms") && bypass.why.contains("scanner"),
             "{}",
-            found.why
+            bypass.why
         );
         assert_eq!(dear_opens(None, 10), None);
         assert_eq!(
@@ -436,7 +444,7 @@ mod tests {
             replay: false,
             why: "no gain".into(),
         };
-        let next = |before: Option<&Bypass>| again(bypass(10, "6.12"), before, 10).every;
+        let next = |before: Option<&Bypass>| confirmed(bypass(10, "6.12"), before, 10).every;
         assert_eq!(next(None), 10);
         assert_eq!(next(Some(&bypass(10, "6.1"))), 10, "another kernel");
         assert_eq!(next(Some(&bypass(10, "6.12"))), 20);

@@ -70,9 +70,9 @@ impl Default for Programs {
 impl Boot {
     /// The excluded paths, with headstart's own state among them: at boot only headstart reads that.
     pub fn excluded(&self, state: &Path) -> Vec<FilePath> {
-        let mut all: Vec<FilePath> = self.exclude.iter().map(|path| path.as_str().into()).collect();
-        all.push(state.into());
-        all
+        let mut paths: Vec<FilePath> = self.exclude.iter().map(|path| path.as_str().into()).collect();
+        paths.push(state.into());
+        paths
     }
 }
 
@@ -97,11 +97,11 @@ pub fn read(path: &Path, tell: &mut dyn FnMut(String)) -> Config {
 /// Errors are of a text that is no TOML; all others are told.
 fn parse(text: &str, tell: &mut dyn FnMut(String)) -> Result<Config, String> {
     let values = text.parse::<Table>().map_err(|error| one_line(&error))?;
-    let mut file = Keys::of("", values, tell);
+    let mut file = Keys::new("", values, tell);
     let (boot, programs) = (file.table("boot"), file.table("programs"));
     file.end();
 
-    let mut keys = Keys::of("boot", boot, tell);
+    let mut keys = Keys::new("boot", boot, tell);
     let default = Boot::default();
     let boot = Boot {
         exclude: keys.value("exclude", default.exclude, |paths| {
@@ -112,7 +112,7 @@ fn parse(text: &str, tell: &mut dyn FnMut(String)) -> Result<Config, String> {
     };
     keys.end();
 
-    let mut keys = Keys::of("programs", programs, tell);
+    let mut keys = Keys::new("programs", programs, tell);
     let default = Programs::default();
     let programs = Programs {
         control_every: keys.value("control_every", default.control_every, |_| Ok(())),
@@ -146,7 +146,7 @@ struct Keys<'a> {
 }
 
 impl<'a> Keys<'a> {
-    fn of(table: &'static str, values: Table, tell: &'a mut dyn FnMut(String)) -> Keys<'a> {
+    fn new(table: &'static str, values: Table, tell: &'a mut dyn FnMut(String)) -> Keys<'a> {
         Keys {
             table,
             values,

@@ -1,6 +1,7 @@
-//! The end of a start has a deadline: what looks at files by their names may meet a server that never answers (a dead
-//! FUSE or network mount), and nobody waits for this process who would notice. And a worker has a last limit in the kernel, which needs
-//! none of its threads: a filter of system calls may end each of them alone.
+//! The end of a start has a deadline: what looks at files by their names may meet a server that never answers
+//! (a dead FUSE or network mount), and nobody waits for this process who would notice. And a worker has a
+//! last limit in the kernel, which needs none of its threads: a filter of system calls may end each of them
+//! alone.
 
 use crate::notes::log;
 use headstart_system::executions::DeadMansSwitch;
@@ -10,10 +11,12 @@ use std::cell::Cell;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// Learning from a boot of a desktop takes some seconds on a slow processor and at idle priority; ten minutes are a hang.
+/// Learning from a boot of a desktop takes some seconds on a slow processor and at idle priority; ten minutes
+/// are a hang.
 pub const FINISH: Duration = Duration::from_secs(600);
 
-/// So long a worker may do nothing: its end is what takes longest. Where its calls may be forbidden it is none that takes long.
+/// So long a worker may do nothing: its end is what takes longest. Where its calls may be forbidden it is
+/// none that takes long.
 const LAST: Duration = Duration::from_secs(660);
 const LAST_CAREFUL: Duration = Duration::from_secs(60);
 /// So often it says that it does something.
@@ -27,8 +30,9 @@ pub struct LastLimit {
 }
 
 impl LastLimit {
-    /// From now on. Where the kernel has no timer for it there is none, and that is noted; but by a scout, whose standard error is the command's.
-    pub fn begin() -> LastLimit {
+    /// From now on. Where the kernel has no timer for it there is none, and that is noted; but by a scout,
+    /// whose standard error is the command's.
+    pub fn arm() -> LastLimit {
         let switch = DeadMansSwitch::or_alarm();
         if let (Err(error), true) = (&switch, role() != Role::Scout) {
             log(&format!("this process has no last limit: {error}"));
@@ -53,7 +57,7 @@ impl LastLimit {
     }
 
     /// The process gets on. Whether that was noted: now and then.
-    pub fn gets_on(&self) -> bool {
+    pub fn renew(&self) -> bool {
         let is_due = self.said.get().elapsed() >= SAYS_EVERY;
         if is_due {
             self.said.set(Instant::now());
@@ -69,8 +73,8 @@ pub struct Deadline {
 }
 
 impl Deadline {
-    /// From now on. Where no thread can be started there is none, and that is noted.
-    pub fn begin(limit: Duration) -> Deadline {
+    /// Starts the deadline now. If no thread can be started there is none, and a note says so.
+    pub fn arm(limit: Duration) -> Deadline {
         Deadline::begin_with(limit, || {
             log(
                 "the end of a start is not over after ten minutes, most likely for a file system that does not answer: given up",
@@ -86,7 +90,7 @@ impl Deadline {
                 passed();
             }
         };
-        let started = thread::begin("deadline", Box::new(wait));
+        let started = thread::spawn("deadline", Box::new(wait));
         if let Err(error) = &started {
             log(&format!("the end of this start has no deadline: {error}"));
         }

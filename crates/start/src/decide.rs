@@ -33,7 +33,7 @@ impl Decision {
 
 /// What is known of a start before it.
 #[derive(Clone, Debug)]
-pub struct Known<'a> {
+pub struct PriorState<'a> {
     /// Whether anything is done for starts of the key: a user may have said otherwise.
     pub enabled: bool,
     /// Why starts of the key are bypassed, where they are.
@@ -46,7 +46,8 @@ pub struct Known<'a> {
     pub turns: Turns,
     /// One start in so many is a control run, or re-evaluates a bypass; with 0 all are replayed.
     pub control_every: u32,
-    /// Whether starts are recorded: of those that are not none is a control run, and none re-evaluates a bypass.
+    /// Whether starts are recorded: of those that are not none is a control run, and none re-evaluates a
+    /// bypass.
     pub is_recorded: bool,
     /// Whether there is a plan that reads anything.
     pub has_plan: bool,
@@ -57,7 +58,7 @@ pub struct Known<'a> {
 }
 
 /// Decides about a start.
-pub fn decide(known: &Known<'_>) -> Decision {
+pub fn decide(known: &PriorState<'_>) -> Decision {
     let without_plan = || {
         if known.has_plan {
             Decision::Replay
@@ -65,7 +66,7 @@ pub fn decide(known: &Known<'_>) -> Decision {
             Decision::Record
         }
     };
-    let Known {
+    let PriorState {
         control_every,
         is_recorded,
         draw,
@@ -105,11 +106,12 @@ pub fn decide(known: &Known<'_>) -> Decision {
     }
 }
 
-/// Starts whose plan is in memory, and which use much that is not planned, are recorded at least so seldom in the end.
+/// Starts whose plan is in memory, and which use much that is not planned, are recorded at least so seldom in
+/// the end.
 const UNPLANNED_EVERY: u32 = 64;
 
-/// One warm start in how many is recorded; `None`: none. Where the last ones used much that is not planned, the next is, until the plan
-/// asks for it; of what no plan will ever ask for each is worth half as much.
+/// One warm start in how many is recorded; `None`: none. Where the last ones used much that is not planned,
+/// the next is, until the plan asks for it; of what no plan will ever ask for each is worth half as much.
 fn warm_every(turns: Turns, control_every: u32) -> Option<u32> {
     let usual = Some(control_every).filter(|every| *every > 0);
     let Some(times) = u32::from(turns.unplanned).checked_sub(1) else {
@@ -119,7 +121,8 @@ fn warm_every(turns: Turns, control_every: u32) -> Option<u32> {
     Some(every.min(usual.unwrap_or(UNPLANNED_EVERY)))
 }
 
-/// Whether it is the next cold start's turn to be a control run, of which there is one in `every`, and in doubt more.
+/// Whether it is the next cold start's turn to be a control run, of which there is one in `every`, and in
+/// doubt more.
 fn is_control(turns: Turns, every: u32) -> bool {
     let every = match turns.in_doubt {
         true => every.min(CONTROL_EVERY_IN_DOUBT),
@@ -131,11 +134,12 @@ fn is_control(turns: Turns, every: u32) -> bool {
 /// Until so many starts are known, each is recorded.
 const KNOWN: u32 = 3;
 
-/// With more than this part of its requests left out because other files, or none, are at their paths, a start is not as it was learned.
+/// With more than this part of its requests left out because other files, or none, are at their paths, a
+/// start is not as it was learned.
 const CHANGED: f64 = 0.01;
 
-/// How many starts with a replay go unrecorded after this one, `requests` of which were issued, where one in `every` is recorded; `runs`
-/// are known.
+/// How many starts with a replay go unrecorded after this one, `requests` of which were issued, where one in
+/// `every` is recorded; `runs` are known.
 pub fn next_record_in(before: Turns, outcome: &Outcome, requests: usize, runs: u32, every: u32) -> u8 {
     let others = outcome.skipped.changed + outcome.skipped.missing;
     let has_changed = others as f64 > CHANGED * (requests as f64 + others as f64);
@@ -170,8 +174,8 @@ mod tests {
     use headstart_model::Key;
     use headstart_model::outcome::Skipped;
 
-    fn known() -> Known<'static> {
-        Known {
+    fn known() -> PriorState<'static> {
+        PriorState {
             enabled: true,
             bypass: None,
             kernel: "6.18",
@@ -194,7 +198,7 @@ mod tests {
 
     #[test]
     fn an_unknown_start_is_recorded_and_a_known_one_replayed() {
-        let unknown = Known {
+        let unknown = PriorState {
             has_plan: false,
             ..known()
         };
@@ -205,7 +209,7 @@ mod tests {
     #[test]
     fn one_start_in_so_many_is_a_control_run() {
         let after = |replays, control_every| {
-            decide(&Known {
+            decide(&PriorState {
                 turns: turns(replays),
                 control_every,
                 ..known()
@@ -266,7 +270,7 @@ mod tests {
     #[test]
     fn nothing_is_done_for_a_disabled_key() {
         for control_every in [0, 1, 10] {
-            let disabled = Known {
+            let disabled = PriorState {
                 enabled: false,
                 control_every,
                 ..known()
@@ -286,7 +290,7 @@ mod tests {
             ..Turns::default()
         };
         let after = |replays, control_every| {
-            decide(&Known {
+            decide(&PriorState {
                 turns: doubtful(replays),
                 control_every,
                 ..known()
@@ -309,18 +313,21 @@ mod tests {
             why: "no gain".into(),
         };
         let (record, replay) = (bypass(false), bypass(true));
-        let of = |bypass, kernel, draw| {
-            decide(&Known {
+        let decision_for = |bypass, kernel, draw| {
+            decide(&PriorState {
                 bypass: Some(bypass),
                 kernel,
                 draw,
                 ..known()
             })
         };
-        assert_eq!(of(&record, "6.18", 7), Decision::Bypass("no gain".into()));
-        assert_eq!(of(&record, "6.18", 20), Decision::Control);
-        assert_eq!(of(&replay, "6.18", 20), Decision::Replay);
-        let unknown = Known {
+        assert_eq!(
+            decision_for(&record, "6.18", 7),
+            Decision::Bypass("no gain".into())
+        );
+        assert_eq!(decision_for(&record, "6.18", 20), Decision::Control);
+        assert_eq!(decision_for(&replay, "6.18", 20), Decision::Replay);
+        let unknown = PriorState {
             bypass: Some(&record),
             draw: 20,
             has_plan: false,
@@ -331,20 +338,24 @@ mod tests {
             Decision::Record,
             "there is nothing to compare with"
         );
-        assert_eq!(of(&record, "7.2", 7), Decision::Replay, "another kernel");
-        let elsewhere = Known {
+        assert_eq!(
+            decision_for(&record, "7.2", 7),
+            Decision::Replay,
+            "another kernel"
+        );
+        let elsewhere = PriorState {
             bypass: Some(&record),
             machine: "",
             draw: 7,
             ..known()
         };
         assert_eq!(decide(&elsewhere), Decision::Replay, "another machine");
-        let all = Known {
+        let known = PriorState {
             bypass: Some(&record),
             control_every: 0,
             ..known()
         };
-        assert_eq!(decide(&all), Decision::Replay, "all starts are to be replayed");
+        assert_eq!(decide(&known), Decision::Replay, "all starts are to be replayed");
     }
 
     #[test]
@@ -356,8 +367,8 @@ mod tests {
             replay: true,
             why: "no gain".into(),
         };
-        let of = |bypass, cold, draw| {
-            decide(&Known {
+        let decision_for = |bypass, cold, draw| {
+            decide(&PriorState {
                 bypass,
                 turns: turns(20),
                 is_recorded: false,
@@ -370,9 +381,16 @@ mod tests {
             })
         };
         for draw in 0..30 {
-            assert_eq!(of(None, 0.5, draw << 32), Decision::Replay, "no control run");
-            assert!(matches!(of(None, 0.0, draw << 32), Decision::Bypass(_)), "warm");
-            let bypassed = of(Some(&bypass), 0.5, draw);
+            assert_eq!(
+                decision_for(None, 0.5, draw << 32),
+                Decision::Replay,
+                "no control run"
+            );
+            assert!(
+                matches!(decision_for(None, 0.0, draw << 32), Decision::Bypass(_)),
+                "warm"
+            );
+            let bypassed = decision_for(Some(&bypass), 0.5, draw);
             assert!(matches!(bypassed, Decision::Bypass(_)), "not re-evaluated");
         }
     }
@@ -384,7 +402,7 @@ mod tests {
                 cold,
                 alone_ns: device_ms * 1_000_000,
             });
-            decide(&Known {
+            decide(&PriorState {
                 warmth,
                 draw,
                 ..known()
@@ -405,8 +423,8 @@ mod tests {
 
     #[test]
     fn a_warm_start_is_bypassed_where_all_starts_are_replayed_too() {
-        let of = |cold| {
-            decide(&Known {
+        let decision_for = |cold| {
+            decide(&PriorState {
                 control_every: 0,
                 warmth: Some(Warmth {
                     cold,
@@ -416,15 +434,18 @@ mod tests {
                 ..known()
             })
         };
-        assert_eq!(of(0.0), Decision::Bypass("what it reads is in memory".into()));
-        assert_eq!(of(0.5), Decision::Replay);
+        assert_eq!(
+            decision_for(0.0),
+            Decision::Bypass("what it reads is in memory".into())
+        );
+        assert_eq!(decision_for(0.5), Decision::Replay);
     }
 
     #[test]
     fn what_was_used_and_not_planned_has_warm_starts_recorded_ever_more_seldom() {
         let taken = |unplanned, control_every, is_recorded| {
             let decisions = (0..64_000u64).map(|draw| {
-                decide(&Known {
+                decide(&PriorState {
                     turns: Turns {
                         unplanned,
                         ..Turns::default()
@@ -439,7 +460,7 @@ mod tests {
                     ..known()
                 })
             });
-            let all: Vec<Decision> = decisions
+            let recorded: Vec<Decision> = decisions
                 .filter(|it| !matches!(it, Decision::Bypass(_)))
                 .collect();
             let kind = if control_every == 0 {
@@ -447,8 +468,8 @@ mod tests {
             } else {
                 Decision::Control
             };
-            assert!(all.iter().all(|it| *it == kind));
-            all.len()
+            assert!(recorded.iter().all(|it| *it == kind));
+            recorded.len()
         };
         assert_eq!(taken(0, 10, true), 6400);
         assert_eq!(taken(1, 10, true), 64_000, "the next is recorded");

@@ -9,7 +9,7 @@ use crate::now_unix_ns;
 use crate::replan;
 use crate::secret_names::forget_secret_names;
 use crate::start::{Over, Replayed};
-use crate::unmounted;
+use crate::unmounted_files;
 use anyhow::Result;
 use headstart_learn::verdict;
 use headstart_learn::{
@@ -21,7 +21,7 @@ use headstart_model::outcome::{Mode, Outcome};
 use headstart_model::plan::PlanFile;
 use headstart_model::profile::Policy;
 use headstart_model::trace::EndReason;
-use headstart_model::{FilePath, Key, Named, Profile, Trace};
+use headstart_model::{FilePath, Key, NamedFiles, Profile, Trace};
 use headstart_plan::{PlanOptions, RecordedMetadata, pace, plan, recorded_metadata};
 use headstart_record::RecordError;
 use headstart_store::{Change, KeyDir, KeyLock, Limits, State, Store, Turns};
@@ -61,18 +61,20 @@ pub struct Rules {
     /// Nothing at or below these paths is learned.
     pub exclude: Vec<FilePath>,
     /// What its arguments name.
-    pub named: Named,
+    pub named: NamedFiles,
     /// Why the start teaches nothing, where something else than its trace tells.
     pub unfit: Option<String>,
     /// Memory that the next replay may fill, bytes; `None` for a share of what is available now.
     pub budget: Option<u64>,
     /// How it goes without a replay, where that is known.
     pub alone: Option<Alone>,
-    /// One in so many goes without a replay, or re-evaluates where starts are bypassed; with 0 all are replayed.
+    /// One in so many goes without a replay, or re-evaluates where starts are bypassed; with 0 all are
+    /// replayed.
     pub control_every: u32,
     /// One known start with a replay in so many is recorded.
     pub record_every: u32,
-    /// Whether all keys are looked at, for what is too old or too much. Who finishes many starts does that for them together.
+    /// Whether all keys are looked at, for what is too old or too much. Who finishes many starts does that
+    /// for them together.
     pub tidies: bool,
 }
 
@@ -82,7 +84,7 @@ impl Rules {
         Rules {
             policy: Policy::Decay,
             exclude: DEFAULT_EXCLUDE.iter().map(|path| (*path).into()).collect(),
-            named: Named::default(),
+            named: NamedFiles::default(),
             unfit: None,
             budget: None,
             alone: None,
@@ -109,12 +111,12 @@ pub fn work(mut it: Finished<'_>, notes: &mut Notes) -> Result<Outcome> {
     at_low_priority();
     let lock = it.store.key(it.key).lock()?;
     if let Some(why) = lock.dir().newer() {
-        notes.tell(why.clone());
+        notes.add(why.clone());
         return Ok(it.without_trace(why));
     }
     let mut state = lock.dir().state();
-    let before = Before {
-        plan: state.plan().or_tell(|line| notes.tell(line)),
+    let before = KeyStateBefore {
+        plan: state.plan().or_tell(|line| notes.add(line)),
         state,
     };
     let has_trace = matches!(it.recorded, Some(Ok(_)));
@@ -122,22 +124,22 @@ pub fn work(mut it: Finished<'_>, notes: &mut Notes) -> Result<Outcome> {
         Ok(Some(trace)) => it.recorded(&lock, &before, trace, notes)?,
         Ok(None) => {
             let unrecorded = it.rules.unfit.is_none();
-            it.not_recorded(&lock, &before, (NOT_ITS_TURN.into(), unrecorded), notes)?
+            it.not_recorded(&lock, &before, NOT_ITS_TURN.into(), unrecorded, notes)?
         }
-        Err(error) => it.not_recorded(&lock, &before, (format!("not recorded: {error}"), false), notes)?,
+        Err(error) => it.not_recorded(&lock, &before, format!("not recorded: {error}"), false, notes)?,
     };
     drop(lock);
     // A boot is not over yet, and the daemon has looked at its beginning.
     if has_trace && it.rules.tidies && it.rules.policy != Policy::Boot {
         if let Err(error) = forget_secret_names(it.store, FORGETS_WITHIN, false) {
-            notes.tell(error.to_string());
+            notes.add(error.to_string());
         }
     }
     Ok(outcome)
 }
 
 /// The state of its key before a start is finished.
-struct Before {
+struct KeyStateBefore {
     state: State,
     plan: Option<PlanFile>,
 }
@@ -166,7 +168,7 @@ impl Finished<'_> {
     }
 
     /// Whether plans are to bridge nothing, for what was bridged could not be read once.
-    fn bridges_nothing(&self, before: &Before) -> bool {
+    fn bridges_nothing(&self, before: &KeyStateBefore) -> bool {
         let replayed = self.over.replayed.as_ref();
         replayed.is_some_and(|it| it.report.broken_bridges > 0) || before.state.turns.bridges_nothing
     }
@@ -175,24 +177,32 @@ impl Finished<'_> {
     fn not_recorded(
         &self,
         lock: &KeyLock,
-        before: &Before,
-        (why, unrecorded): (String, bool),
+        before: &KeyStateBefore,
+        why: String,
+        unrecorded: bool,
         notes: &mut Notes,
     ) -> Result<Outcome> {
         let outcome = Outcome {
             unrecorded,
             ..self.without_trace(self.rules.unfit.clone().unwrap_or(why))
         };
-        let due = Due {
+        let due = NextRecording {
             record_in: next_record_in(before.state.turns, &outcome, self.requests(), 0, 1),
             bridges_nothing: self.bridges_nothing(before),
-            ..Due::default()
+            ..NextRecording::default()
         };
         lock.add_outcome(&outcome)?;
-        let outcomes = lock.dir().outcomes(|line| notes.tell(line));
+        let outcomes = lock.dir().outcomes(|line| notes.add(line));
         // It has added no trace, and the oldest may be the one that saw most metadata.
         let oldest = lock.dir().traces().into_iter().next();
-        self.conclude(lock, (before, None), (oldest, due), (&outcomes, None), notes)?;
+        let conclusion = Conclusion {
+            new: None,
+            taught: None,
+            outcomes: &outcomes,
+            due,
+            witness: oldest,
+        };
+        self.conclude(lock, before, conclusion, notes)?;
         Ok(outcome)
     }
 
@@ -200,11 +210,11 @@ impl Finished<'_> {
     fn recorded(
         &self,
         lock: &KeyLock,
-        before: &Before,
+        before: &KeyStateBefore,
         mut trace: Trace,
         notes: &mut Notes,
     ) -> Result<Outcome> {
-        let previous = lock.dir().profile().or_tell(|line| notes.tell(line));
+        let previous = lock.dir().profile().or_tell(|line| notes.add(line));
         let unfit = (self.rules.unfit.clone()).or_else(|| unfit(self.reason, previous.is_some()));
         let learned = match unfit {
             Some(why) => Err(why),
@@ -219,13 +229,14 @@ impl Finished<'_> {
         if let (Some(it), Ok((_, Ok(facts)))) = (&self.over.replayed, &learned) {
             outcome.pace = (it.plan.plan().ok()).and_then(|plan| pace(&plan, &it.report, facts));
         }
-        // First what it is learned from: a profile whose trace and outcome cannot be kept (a full disk) could not be explained.
+        // First what it is learned from: a profile whose trace and outcome cannot be kept (a full disk) could
+        // not be explained.
         lock.add_trace(&trace)?;
         lock.add_outcome(&outcome)?;
-        let outcomes = lock.dir().outcomes(|line| notes.tell(line));
-        let mut due = Due {
+        let outcomes = lock.dir().outcomes(|line| notes.add(line));
+        let mut due = NextRecording {
             bridges_nothing: self.bridges_nothing(before),
-            ..Due::default()
+            ..NextRecording::default()
         };
         let planned = match learned {
             Ok((mut profile, facts)) => {
@@ -242,12 +253,12 @@ impl Finished<'_> {
                     profile.runs,
                     self.rules.record_every,
                 );
-                let planned = self.plan(before, &profile, facts, (&metadata, &outcomes), notes);
+                let planned = self.plan(before, &profile, facts, &metadata, &outcomes, notes);
                 lock.save_profile(&profile)?;
                 planned.map(|new| (true, new))
             }
             Err(why) => {
-                notes.tell(format!("{}: nothing is learned: {why}", self.key));
+                notes.add(format!("{}: nothing is learned: {why}", self.key));
                 Ok((false, None))
             }
         };
@@ -255,7 +266,14 @@ impl Finished<'_> {
         let (taught, new) = planned.as_ref().map_or((None, None), |(taught, new)| {
             (taught.then_some(&trace), new.as_ref())
         });
-        let concluded = self.conclude(lock, (before, new), (witness, due), (&outcomes, taught), notes);
+        let conclusion = Conclusion {
+            new,
+            taught,
+            outcomes: &outcomes,
+            due,
+            witness,
+        };
+        let concluded = self.conclude(lock, before, conclusion, notes);
         planned?;
         concluded.map(|()| outcome)
     }
@@ -290,7 +308,7 @@ impl Finished<'_> {
     /// What the profile's paths are on this machine, without names that are encrypted.
     fn facts(
         &self,
-        before: &Before,
+        before: &KeyStateBefore,
         profile: &mut Profile,
         trace: &Trace,
         notes: &mut Notes,
@@ -308,18 +326,19 @@ impl Finished<'_> {
                 None => Measure::Unknown,
             },
         };
-        let mut facts = machine::snapshot(profile, &costs, &mut |line| notes.tell(line))?;
-        unmounted::add(&mut facts, trace);
+        let mut facts = machine::snapshot(profile, &costs, &mut |line| notes.add(line))?;
+        unmounted_files::add(&mut facts, trace);
         Ok(facts)
     }
 
     /// The plan that the profile makes, as it is kept; `None` where the one before stays.
     fn plan(
         &self,
-        before: &Before,
+        before: &KeyStateBefore,
         profile: &Profile,
         facts: Result<Machine>,
-        (metadata, outcomes): (&[RecordedMetadata], &[Outcome]),
+        metadata: &[RecordedMetadata],
+        outcomes: &[Outcome],
         notes: &mut Notes,
     ) -> Result<Option<PlanFile>> {
         let options = PlanOptions {
@@ -332,28 +351,34 @@ impl Finished<'_> {
         replan::replacing(before.plan.as_ref(), profile, &planned, notes)
     }
 
-    /// Decides whether the starts that follow are bypassed, or more of them control runs, writes the state, with the `new` plan if there is one, and
-    /// keeps it within its bounds. `taught` is the trace that the plan was made anew from.
+    /// Decides whether the starts that follow are bypassed, or more of them control runs. Writes the state,
+    /// and keeps it within its bounds.
     fn conclude(
         &self,
         lock: &KeyLock,
-        (before, new): (&Before, Option<&PlanFile>),
-        (witness, due): (Option<PathBuf>, Due),
-        (outcomes, taught): (&[Outcome], Option<&Trace>),
+        before: &KeyStateBefore,
+        conclusion: Conclusion<'_>,
         notes: &mut Notes,
     ) -> Result<()> {
+        let Conclusion {
+            new,
+            taught,
+            outcomes,
+            due,
+            witness,
+        } = conclusion;
         let (store, rules) = (self.store, &self.rules);
         let plan = new.or(before.plan.as_ref()).and_then(|file| file.plan().ok());
         // A boot is read ahead before a scanner runs.
         let dear = open_cost::dear().filter(|_| rules.policy != Policy::Boot);
-        let found = bypass::dear_opens(dear, rules.control_every)
+        let bypass = bypass::dear_opens(dear, rules.control_every)
             .or_else(|| bypass::decide(rules.alone.as_ref(), plan.as_ref(), outcomes, rules.control_every));
-        let found = found.or_else(|| match (rules.policy, &plan) {
+        let bypass = bypass.or_else(|| match (rules.policy, &plan) {
             (Policy::Boot, None) => bypass::untaught(outcomes, rules.control_every),
             _ => None,
         });
-        let found =
-            found.map(|found| bypass::again(found, before.state.bypass.as_ref(), rules.control_every));
+        let bypass =
+            bypass.map(|found| bypass::confirmed(found, before.state.bypass.as_ref(), rules.control_every));
         let turns = before.state.turns;
         let next = Turns {
             in_doubt: verdict::in_doubt(outcomes),
@@ -375,7 +400,7 @@ impl Finished<'_> {
         let changed = lock.change(&Change {
             plan: new,
             turns: Some(next),
-            bypass: Some(found.as_ref()),
+            bypass: Some(bypass.as_ref()),
             enabled: None,
         });
         note_way(store, lock.dir());
@@ -383,7 +408,7 @@ impl Finished<'_> {
         lock.trim(&limits, now, witness.as_deref());
         if rules.tidies {
             if let Err(error) = store.tidy(&limits, now) {
-                notes.tell(error.to_string());
+                notes.add(error.to_string());
             }
         }
         Ok(changed?)
@@ -393,9 +418,10 @@ impl Finished<'_> {
 /// The signals by which a program is asked to end: SIGHUP, SIGINT and SIGTERM. Others tell of a failure.
 const ASKED_TO_END: [i32; 3] = [1, 2, 15];
 
-/// Why a start teaches nothing that the trace alone does not tell. A signal may have come at any moment of it, and what was
-/// not read for that is no less needed; but where nothing is `known` the beginning of a start is more than nothing: a browser
-/// that is closed half a minute after it was called, on a slow disk, may never be seen to its end.
+/// Why a start teaches nothing that the trace alone does not tell. A signal may have come at any moment of
+/// it, and what was not read for that is no less needed; but where nothing is `known` the beginning of a
+/// start is more than nothing: a browser that is closed half a minute after it was called, on a slow disk,
+/// may never be seen to its end.
 fn unfit(reason: EndReason, known: bool) -> Option<String> {
     let EndReason::Exit(status) = reason else {
         return None;
@@ -418,14 +444,14 @@ fn learn_from(key: &Key, previous: Option<Profile>, trace: &Trace, rules: &Rules
     learn(previous, std::slice::from_ref(trace), &options).map_err(|refused| refused.to_string())
 }
 
-/// The metadata that this and earlier starts saw read, and the earlier trace that saw most: a start with a replay sees
-/// none, so that one must outlive the last few.
+/// The metadata that this and earlier starts saw read, and the earlier trace that saw most: a start with a
+/// replay sees none, so that one must outlive the last few.
 fn metadata(lock: &KeyLock, trace: &Trace, notes: &mut Notes) -> (Vec<RecordedMetadata>, Option<PathBuf>) {
-    let mut all = recorded_metadata(trace);
-    let mut most = all.len();
+    let mut misses = recorded_metadata(trace);
+    let mut most = misses.len();
     let mut witness = None;
     for path in lock.dir().traces() {
-        let Some(earlier) = lock.dir().trace(&path).or_tell(|line| notes.tell(line)) else {
+        let Some(earlier) = lock.dir().trace(&path).or_tell(|line| notes.add(line)) else {
             continue;
         };
         let seen = recorded_metadata(&earlier);
@@ -433,11 +459,11 @@ fn metadata(lock: &KeyLock, trace: &Trace, notes: &mut Notes) -> (Vec<RecordedMe
             most = seen.len();
             witness = Some(path);
         }
-        all.extend(seen);
+        misses.extend(seen);
     }
-    all.sort_unstable_by(|a, b| (&a.0, a.1).cmp(&(&b.0, b.1)));
-    all.dedup();
-    (all, witness)
+    misses.sort_unstable_by(|a, b| (&a.0, a.1).cmp(&(&b.0, b.1)));
+    misses.dedup();
+    (misses, witness)
 }
 
 /// What is known of a start that was not recorded.
@@ -462,10 +488,25 @@ pub fn without_trace(
     outcome
 }
 
+/// What a start leaves for those that follow.
+struct Conclusion<'a> {
+    /// The new plan, if there is one.
+    new: Option<&'a PlanFile>,
+    /// The trace that the plan was made anew from.
+    taught: Option<&'a Trace>,
+    /// All outcomes of the key, with this start's.
+    outcomes: &'a [Outcome],
+    /// When a start is recorded next.
+    due: NextRecording,
+    /// The trace that stays beyond its turn, for it saw most metadata.
+    witness: Option<PathBuf>,
+}
+
 /// When a start is recorded next.
 #[derive(Clone, Copy, Default)]
-struct Due {
-    /// Whether the next one is to be recorded while the kernel maps nothing around a fault; `None` if that stays as it is.
+struct NextRecording {
+    /// Whether the next one is to be recorded while the kernel maps nothing around a fault; `None` if that
+    /// stays as it is.
     exact: Option<bool>,
     /// See [`Turns::record_in`].
     record_in: u8,
@@ -483,7 +524,8 @@ fn longest_wait_ms(outcomes: &[Outcome]) -> u32 {
     u32::try_from(longest_ns.unwrap_or(0) / 1_000_000).unwrap_or(u32::MAX)
 }
 
-/// Notes at the program's file what leads to what starts need first, and a boot, which begins with nothing in memory.
+/// Notes at the program's file what leads to what starts need first, and a boot, which begins with nothing in
+/// memory.
 fn note_way(store: &Store, key: &KeyDir) {
     let boot = Key::new("boot").map(|key| store.key(&key)).ok();
     let of_boot = boot.map_or([None, None], |boot| [boot.start_path(), boot.guard_path()]);

@@ -1,10 +1,12 @@
 //! Whose start it is: the key that a command line stands for.
 //!
-//! A program is its executable, as its real path. For an interpreter that says little: there the script, module, jar or
-//! the text of the one-liner belongs to the key. A program that only starts another one has the other's key.
+//! A program is its executable, as its real path. For an interpreter that says little: there the script,
+//! module, jar or the text of the one-liner belongs to the key. A program that only starts another one has
+//! the other's key.
 //!
-//! [`of_command`] makes the key of a command before it is started, [`of_exec`] that of what the kernel has started. Both give the
-//! same key for the same command: the kernel turns a script into its interpreter's command, so `of_command` does as the kernel does.
+//! [`of_command`] makes the key of a command before it is started, [`of_exec`] that of what the kernel has
+//! started. Both give the same key for the same command: the kernel turns a script into its interpreter's
+//! command, so `of_command` does as the kernel does.
 
 mod interpreters;
 mod launchers;
@@ -13,11 +15,11 @@ mod names;
 mod registered;
 #[cfg(test)]
 mod tests;
-mod unknown;
+mod unknown_launchers;
 
-pub use names::{Here, Names};
+pub use names::{LocalNames, Names};
 pub use registered::is_registered;
-pub use unknown::{of_what_it_starts, turned_out};
+pub use unknown_launchers::{as_launcher, turned_out};
 
 use anyhow::{Context, Result, bail};
 use headstart_model::Key;
@@ -26,7 +28,7 @@ use headstart_store::{KeyDir, Store};
 use headstart_system::mounts::MountTable;
 use headstart_system::secrets::Secrets;
 use interpreters::{Interpreter, Meaning};
-use launchers::{Found, Launcher};
+use launchers::{Launched, Launcher};
 use names::Inside;
 use sha2::{Digest, Sha256};
 use std::ffi::{OsStr, OsString};
@@ -39,7 +41,8 @@ const SHORT: usize = 200;
 /// Executables that are many programs, told apart by the name they are called by or by their first argument.
 const MULTI_CALL: [&str; 3] = ["busybox", "toybox", "coreutils"];
 
-/// So many launchers and scripts may stand before a program: the kernel follows five scripts, and nobody needs more of the others.
+/// So many launchers and scripts may stand before a program: the kernel follows five scripts, and nobody
+/// needs more of the others.
 const MOST_STEPS: usize = 8;
 
 /// The most bytes of arguments that a start takes along: what is beyond tells no launcher's command.
@@ -47,15 +50,16 @@ const MOST_REST: usize = 4096;
 
 /// Whose start a command line is.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Whose {
+pub struct StartKey {
     /// Its key.
     pub key: Key,
-    /// The arguments that the key says nothing of. Should the program turn out to start what they name, they tell which start it is ([`of_what_it_starts`]).
+    /// The arguments that the key says nothing of. Should the program turn out to start what they name, they
+    /// tell which start it is ([`as_launcher`]).
     pub rest: Vec<OsString>,
 }
 
-impl Whose {
-    fn new(key: String, mut rest: Vec<OsString>, names: &dyn Names) -> Result<Whose, KeyError> {
+impl StartKey {
+    fn new(key: String, mut rest: Vec<OsString>, names: &dyn Names) -> Result<StartKey, KeyError> {
         let bytes: usize = rest.iter().map(|argument| argument.len() + 1).sum();
         if bytes > MOST_REST {
             rest.clear();
@@ -69,15 +73,15 @@ impl Whose {
                 *word = whole.into();
             }
         }
-        Ok(Whose {
+        Ok(StartKey {
             key: Key::new(key)?,
             rest,
         })
     }
 }
 
-/// Whether a key, or an argument that it says nothing of, names what is to be kept nowhere ([`headstart_system::secrets`]): such a start is
-/// bypassed, and nothing is written of it.
+/// Whether a key, or an argument that it says nothing of, names what is to be kept nowhere
+/// ([`headstart_system::secrets`]): such a start is bypassed, and nothing is written of it.
 pub fn is_secret(key: &Key, rest: &[OsString]) -> bool {
     let here = std::env::current_dir().ok();
     // A word may lead to a server that does not answer, whom the command would not ask.
@@ -95,26 +99,27 @@ pub fn of_command(command: &[OsString]) -> Result<Key> {
 }
 
 /// Whose start a command is by the name that was given for it, or else by what it starts.
-pub fn named_or_of(name: Option<&Key>, command: &[OsString], store: &Store) -> Result<Whose> {
+pub fn named_or_of(name: Option<&Key>, command: &[OsString], store: &Store) -> Result<StartKey> {
     match name {
-        Some(key) => Ok(Whose {
+        Some(key) => Ok(StartKey {
             key: key.clone(),
             rest: Vec::new(),
         }),
-        None => Ok(of_what_it_starts(store, whose_command(command)?)),
+        None => Ok(as_launcher(store, whose_command(command)?)),
     }
 }
 
 /// Whose start a command is that is about to be started.
-fn whose_command(command: &[OsString]) -> Result<Whose> {
+fn whose_command(command: &[OsString]) -> Result<StartKey> {
     let (key, rest) = derive_whole(command);
-    Whose::new(key, rest, &Here).context("cannot make a key of the command; give one with --name")
+    StartKey::new(key, rest, &LocalNames).context("cannot make a key of the command; give one with --name")
 }
 
-/// Whose start it is what the kernel has started: the file that was executed, by its real path, of a script its interpreter's; and the
-/// arguments, the name it was called by first. `None` where that is no start of a program: a one-liner, a launcher, whose command
-/// has a key of its own when it is started in turn, or one of a browser's own processes.
-pub fn of_exec(executable: &Path, argv: &[OsString], names: &dyn Names) -> Option<Whose> {
+/// Whose start it is what the kernel has started: the file that was executed, by its real path, of a script
+/// its interpreter's; and the arguments, the name it was called by first. `None` where that is no start of a
+/// program: a one-liner, a launcher, whose command has a key of its own when it is started in turn, or one of
+/// a browser's own processes.
+pub fn of_exec(executable: &Path, argv: &[OsString], names: &dyn Names) -> Option<StartKey> {
     let (called, arguments) = match argv.split_first() {
         Some((called, arguments)) => (base_name(called), arguments),
         None => (base_name(executable.as_os_str()), argv),
@@ -123,13 +128,14 @@ pub fn of_exec(executable: &Path, argv: &[OsString], names: &dyn Names) -> Optio
         return None;
     }
     match meant(executable, &called, arguments, names)? {
-        Meant::Program(key, rest) => Whose::new(key, rest, names).ok(),
+        Meant::Program(key, rest) => StartKey::new(key, rest, names).ok(),
         Meant::Code(_) | Meant::Launched(_) | Meant::Launcher => None,
     }
 }
 
-/// What is kept of the key that a user means: by its name, or the path of its program; or of one user's starts of that, where no other's are known.
-pub fn known(text: &str, store: &Store) -> Result<KeyDir> {
+/// What is kept of the key that a user means: by its name, or the path of its program; or of one user's
+/// starts of that, where no other's are known.
+pub fn find_known(text: &str, store: &Store) -> Result<KeyDir> {
     let candidates = candidates(text);
     let mut by_name = candidates.iter().map(|key| store.key(key));
     if let Some(kept) = by_name.find(KeyDir::exists) {
@@ -145,10 +151,10 @@ pub fn known(text: &str, store: &Store) -> Result<KeyDir> {
 }
 
 /// What is said of the keys of other users' starts of the same when one is forgotten: a line each.
-pub fn others(kept: &KeyDir, store: &Store) -> Result<String> {
+pub fn describe_others(kept: &KeyDir, store: &Store) -> Result<String> {
     let own = kept.key();
-    let all = store.keys()?.into_iter();
-    let others = all.filter(|key| key != own && key.of_all() == own.of_all());
+    let keys = store.keys()?.into_iter();
+    let others = keys.filter(|key| key != own && key.of_all() == own.of_all());
     Ok(others
         .map(|key| format!("{key} is kept: name it to have it forgotten, too\n"))
         .collect())
@@ -188,7 +194,7 @@ fn derive_whole(command: &[OsString]) -> (String, Vec<OsString>) {
                 continue;
             }
         }
-        let rest = match meant(&executable, &base_name(program), arguments, &Here) {
+        let rest = match meant(&executable, &base_name(program), arguments, &LocalNames) {
             Some(Meant::Program(key, rest)) => return (key, rest),
             Some(Meant::Code(key)) => return (key, Vec::new()),
             Some(Meant::Launched(rest)) => rest,
@@ -198,7 +204,7 @@ fn derive_whole(command: &[OsString]) -> (String, Vec<OsString>) {
             None => return (shown, Vec::new()),
             // Its options are not those that are known: whatever it starts, it is told apart by all of them.
             Some(program) if !is_program(program) => {
-                return (unknown::with_text(&shown, arguments), Vec::new());
+                return (unknown_launchers::with_text(&shown, arguments), Vec::new());
             }
             Some(_) => command = rest,
         }
@@ -237,19 +243,19 @@ fn meant(executable: &Path, called: &str, arguments: &[OsString], names: &dyn Na
             return meant_plain(executable, called, arguments, names);
         };
         match launcher.found(called, arguments) {
-            Found::Command(rest) => return Some(Meant::Launched(rest)),
-            Found::Hidden => return Some(Meant::Launcher),
-            Found::Nothing if launcher.is_called(called) => {
+            Launched::Command(rest) => return Some(Meant::Launched(rest)),
+            Launched::Hidden => return Some(Meant::Launcher),
+            Launched::Nothing if launcher.is_called(called) => {
                 return Some(Meant::Program(shown, Vec::new()));
             }
-            Found::Nothing => {
+            Launched::Nothing => {
                 return Some(Meant::Program(
                     format!("{shown} {}", text(OsStr::new(called))),
                     Vec::new(),
                 ));
             }
-            Found::Inside(rest) => return Some(Meant::Program(inside(shown, &rest), Vec::new())),
-            Found::Loaded(rest) => {
+            Launched::Inside(rest) => return Some(Meant::Program(inside(shown, &rest), Vec::new())),
+            Launched::Loaded(rest) => {
                 let (program, rest) = rest.split_first()?;
                 at = (names.real(Path::new(program))?, base_name(program), rest.to_vec());
             }
@@ -271,7 +277,7 @@ fn inside(client: String, words: &[OsString]) -> String {
     match meant(path, &base_name(program), arguments, &Inside) {
         Some(Meant::Program(key, _) | Meant::Code(key)) => format!("{of_image} {key}"),
         // A launcher in it: all of it tells what it starts.
-        Some(Meant::Launched(_) | Meant::Launcher) | None => unknown::with_text(&of_image, command),
+        Some(Meant::Launched(_) | Meant::Launcher) | None => unknown_launchers::with_text(&of_image, command),
     }
 }
 
@@ -320,13 +326,13 @@ fn join(
             // A launcher that is a script.
             if let Some(launcher) = Launcher::named(&base) {
                 match launcher.found(&base_name(path), rest) {
-                    Found::Command(rest) => return Some(Meant::Launched(rest)),
-                    Found::Hidden => return Some(Meant::Launcher),
-                    Found::Inside(rest) => {
+                    Launched::Command(rest) => return Some(Meant::Launched(rest)),
+                    Launched::Hidden => return Some(Meant::Launcher),
+                    Launched::Inside(rest) => {
                         let client = format!("{program} {}", text(script.as_os_str()));
                         return Some(Meant::Program(inside(client, &rest), Vec::new()));
                     }
-                    Found::Nothing | Found::Loaded(_) => {}
+                    Launched::Nothing | Launched::Loaded(_) => {}
                 }
             }
             let part = interpreters::part_of(&base, rest);

@@ -12,8 +12,8 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 use std::time::Duration;
 
-/// A measurement older than this is made again when the device is idle. A volume of a cloud may be given another speed and
-/// keeps its name; a second of reading in three months is nothing.
+/// A measurement older than this is made again when the device is idle. A volume of a cloud may be given
+/// another speed and keeps its name; a second of reading in three months is nothing.
 const COST_AGE: Duration = Duration::from_secs(90 * 24 * 60 * 60);
 /// So old is that of a volume that is filled as it is read, for then it is filled.
 const FILLING_AGE: Duration = Duration::from_secs(24 * 60 * 60);
@@ -42,8 +42,8 @@ pub struct Costs<'a> {
 }
 
 impl<'a> Costs<'a> {
-    /// What is known, of devices of this class if it says one; what is not known is measured.
-    pub fn of(store: &'a Store, class: Option<DeviceClass>) -> Costs<'a> {
+    /// The costs that are known, of devices of this class if one is given. Others are measured.
+    pub fn new(store: &'a Store, class: Option<DeviceClass>) -> Costs<'a> {
         let measure = Measure::Unknown;
         Costs {
             store,
@@ -63,23 +63,29 @@ fn wanted(profile: &Profile) -> Vec<Wanted> {
         Need::Missing | Need::Stat | Need::Open => snapshot::Need::Stat,
     };
     let wanted = headstart_plan::wanted(profile);
-    // A snapshot has room for so much. Whoever has paths of thousands of directories looked up takes that of no others.
+    // A snapshot has room for so much. Whoever has paths of thousands of directories looked up takes that of
+    // no others.
     let is_deep = |want: &&Want| want.path.as_bytes().iter().filter(|byte| **byte == b'/').count() > DEEP;
-    let of = |want: &Want| Wanted {
+    let wanted_of = |want: &Want| Wanted {
         path: want.path.clone(),
         need: need(want),
     };
-    let mut all: Vec<Wanted> = wanted.iter().filter(|want| !is_deep(want)).map(of).collect();
-    all.extend(wanted.iter().filter(is_deep).map(of));
-    all
+    let mut ordered: Vec<Wanted> = wanted
+        .iter()
+        .filter(|want| !is_deep(want))
+        .map(wanted_of)
+        .collect();
+    ordered.extend(wanted.iter().filter(is_deep).map(wanted_of));
+    ordered
 }
 
-/// Takes a snapshot of what the profile names. What cannot be measured or kept is told to `tell`, and then guessed.
+/// Takes a snapshot of what the profile names. What cannot be measured or kept is told to `tell`, and then
+/// guessed.
 pub fn snapshot(profile: &Profile, costs: &Costs<'_>, tell: &mut dyn FnMut(String)) -> Result<Machine> {
     let wanted = wanted(profile);
     let unknown: RefCell<Vec<DeviceIdentity>> = RefCell::default();
     let cost = |identity: &DeviceIdentity, measure: Measure| -> Option<(Cost, Option<FirstTouch>)> {
-        let known = known(costs.store, identity);
+        let known = stored_of_device(costs.store, identity);
         let due = match (&known, measure) {
             (_, Measure::Nothing) => false,
             (None, _) | (_, Measure::All) => true,
@@ -118,11 +124,11 @@ pub fn snapshot(profile: &Profile, costs: &Costs<'_>, tell: &mut dyn FnMut(Strin
 
 /// What it is known to cost, and what a first touch costs beyond that.
 pub(crate) fn stored(store: &Store, identity: &DeviceIdentity) -> Option<(Cost, Option<FirstTouch>)> {
-    known(store, identity).map(|known| (known.cost, known.first_touch))
+    stored_of_device(store, identity).map(|known| (known.cost, known.first_touch))
 }
 
 /// What was measured of this very device: a file system that was copied to another has the old one's UUID.
-fn known(store: &Store, identity: &DeviceIdentity) -> Option<DeviceCost> {
+fn stored_of_device(store: &Store, identity: &DeviceIdentity) -> Option<DeviceCost> {
     let stored = store.device_cost(&identity.uuid)?;
     // An older headstart did not say which device it was.
     let same = stored.device.is_empty() || stored.device == device(identity);
@@ -197,7 +203,7 @@ fn measure(unknown: &[DeviceIdentity], store: &Store, tell: &mut dyn FnMut(Strin
 }
 
 /// A device that somebody asks for.
-pub struct Known {
+pub struct KnownDevice {
     /// The path that leads to it.
     pub path: FilePath,
     /// The device.
@@ -209,9 +215,9 @@ pub struct Known {
 }
 
 /// The devices of the root directory and of the state directory, or of what is to hold it; each once.
-pub fn of_root_and_state(store: &Store) -> Vec<Known> {
+pub fn of_root_and_state(store: &Store) -> Vec<KnownDevice> {
     let state = store.root().ancestors().find(|path| path.exists());
-    let mut found: Vec<Known> = Vec::new();
+    let mut devices: Vec<KnownDevice> = Vec::new();
     for path in [Some(FilePath::from("/")), state.map(FilePath::from)]
         .into_iter()
         .flatten()
@@ -219,11 +225,11 @@ pub fn of_root_and_state(store: &Store) -> Vec<Known> {
         let Ok(Some((device, measured, reason))) = device_of(&path, store) else {
             continue;
         };
-        if found
+        if devices
             .iter()
             .all(|known| known.device.mount_point != device.mount_point)
         {
-            found.push(Known {
+            devices.push(KnownDevice {
                 path,
                 device,
                 measured,
@@ -231,7 +237,7 @@ pub fn of_root_and_state(store: &Store) -> Vec<Known> {
             });
         }
     }
-    found
+    devices
 }
 
 /// The device that a path is on, and whether its cost was measured.
@@ -241,7 +247,7 @@ fn device_of(
 ) -> Result<Option<(headstart_model::machine::Device, bool, String)>> {
     let measured = RefCell::new((false, String::new()));
     let cost = |identity: &DeviceIdentity| {
-        let stored = known(store, identity).map(|stored| (stored.cost, stored.first_touch));
+        let stored = stored_of_device(store, identity).map(|stored| (stored.cost, stored.first_touch));
         *measured.borrow_mut() = (stored.is_some(), identity.guess.reason.clone());
         stored
     };
@@ -295,9 +301,9 @@ mod tests {
         let _: &Guess = &old.guess;
         let stored = cost(device(&old), 7);
         store.save_device_cost(&old.uuid, &stored).unwrap();
-        assert_eq!(known(&store, &old), Some(stored));
+        assert_eq!(stored_of_device(&store, &old), Some(stored));
         // The file system was copied to a new disk of the same model: its UUID is the same.
-        assert_eq!(known(&store, &identity("new")), None);
+        assert_eq!(stored_of_device(&store, &identity("new")), None);
     }
 
     #[test]

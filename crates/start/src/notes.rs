@@ -4,8 +4,8 @@ use crate::{now_unix_ns, progress};
 use headstart_model::human;
 use std::io::Write;
 
-/// A line of the log is no longer than this, bytes: the kernel's log (`/dev/kmsg`), where a boot writes, refuses a line
-/// of more than 1 KiB minus its prefix (`LOG_LINE_MAX` in kernel/printk/printk.c).
+/// A line of the log is no longer than this, bytes: the kernel's log (`/dev/kmsg`), where a boot writes,
+/// refuses a line of more than 1 KiB minus its prefix (`LOG_LINE_MAX` in kernel/printk/printk.c).
 const LONGEST: usize = 960;
 
 /// Lines for the user. This process's standard error is the log.
@@ -16,8 +16,8 @@ pub struct Notes {
 }
 
 impl Notes {
-    /// Notes a line.
-    pub fn tell(&mut self, line: String) {
+    /// Adds a line, and logs it.
+    pub fn add(&mut self, line: String) {
         log(&line);
         self.all.push(line.clone());
         self.first.get_or_insert(line);
@@ -44,8 +44,8 @@ pub fn complain(message: &str) {
     write(&format!("headstart: {message}"));
 }
 
-/// One line on standard error, in one write. Where it cannot be written (a full disk, a closed pipe) it is lost: nobody
-/// can be told, and nothing else may fail for it.
+/// One line on standard error, in one write. Where it cannot be written (a full disk, a closed pipe) it is
+/// lost: nobody can be told, and nothing else may fail for it.
 fn write(text: &str) {
     let mut line = human::printable(&text.replace('\n', " "));
     if line.len() > LONGEST {

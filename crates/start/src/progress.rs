@@ -1,5 +1,5 @@
-//! What is being done, for whoever waits at a terminal: one line that is written over, and taken away in the end. Elsewhere nothing
-//! is written. The line has no colours; a terminal that is gone is no reason to end.
+//! What is being done, for whoever waits at a terminal: one line that is written over, and taken away in the
+//! end. Elsewhere nothing is written. The line has no colours; a terminal that is gone is no reason to end.
 
 use headstart_model::human::printable;
 use std::io::{IsTerminal, Write, stderr};
@@ -17,16 +17,16 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// None yet.
-    pub fn begin() -> Progress {
+    /// A line that shows nothing yet.
+    pub fn for_terminal() -> Progress {
         let dumb = std::env::var_os("TERM").is_none_or(|name| name == "dumb");
         Progress {
             terminal: stderr().is_terminal() && !dumb,
         }
     }
 
-    /// Says what is being done now.
-    pub fn tell(&self, what: &str) {
+    /// Shows what is being done now.
+    pub fn show(&self, what: &str) {
         if self.terminal {
             SHOWN.store(true, Ordering::Relaxed);
             let _ = stderr().write_all(line(what).as_bytes());

@@ -7,9 +7,10 @@ use headstart_model::profile::Entry;
 use headstart_model::{FilePath, Profile};
 use std::collections::{BTreeMap, HashSet};
 
-/// The new plan as it is kept, unless files that the `old` one reads are out of reach now because nothing is mounted where they were:
-/// the command may have unmounted them at its end, or whoever started it has. A mount that is gone for good keeps it as long as the profile wants
-/// what was there: each start that does without it makes that less.
+/// The new plan as it is kept, unless files that the `old` one reads are out of reach now because nothing is
+/// mounted where they were: the command may have unmounted them at its end, or whoever started it has. A
+/// mount that is gone for good keeps it as long as the profile wants what was there: each start that does
+/// without it makes that less.
 pub fn replacing(
     old: Option<&PlanFile>,
     profile: &Profile,
@@ -18,9 +19,14 @@ pub fn replacing(
 ) -> Result<Option<PlanFile>> {
     let wanted = wanted(profile);
     let old = old.filter(|_| !wanted.is_empty());
-    let old = old.and_then(|file| Some(Data::of(&file.plan().ok()?.to_draft().ok()?, Some(&wanted))));
-    if let Some(why) = old.and_then(|old| out_of_reach(&old, &Data::of(planned, None))) {
-        notes.tell(format!("{}: {why}: the plan stays as it was", profile.key));
+    let old = old.and_then(|file| {
+        Some(Data::from_plan(
+            &file.plan().ok()?.to_draft().ok()?,
+            Some(&wanted),
+        ))
+    });
+    if let Some(why) = old.and_then(|old| out_of_reach(&old, &Data::from_plan(planned, None))) {
+        notes.add(format!("{}: {why}: the plan stays as it was", profile.key));
         return Ok(None);
     }
     Ok(Some(planned.to_file()?))
@@ -41,8 +47,8 @@ fn wanted(profile: &Profile) -> HashSet<&FilePath> {
 struct Data(BTreeMap<FilePath, u64>);
 
 impl Data {
-    /// Of all files, or of those that are `wanted`.
-    fn of(plan: &PlanDraft, wanted: Option<&HashSet<&FilePath>>) -> Data {
+    /// The data of all files, or of the `wanted` ones.
+    fn from_plan(plan: &PlanDraft, wanted: Option<&HashSet<&FilePath>>) -> Data {
         let path = |request: &Request| plan.files.get(request.file as usize).map(|file| &file.path);
         let is_wanted =
             |request: &Request| wanted.is_none_or(|all| path(request).is_some_and(|path| all.contains(path)));

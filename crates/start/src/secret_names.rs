@@ -1,5 +1,5 @@
-//! What builds before this one kept of names that are encrypted on disk (decision 27) goes once: a key in whose state such a name stands is forgotten,
-//! and learned anew.
+//! What builds before this one kept of names that are encrypted on disk (decision 27) goes once: a key in
+//! whose state such a name stands is forgotten, and learned anew.
 
 use headstart_model::key::MAX_KEY;
 use headstart_store::{Change, KeyDir, Store, StoreError, read_bounded, write_whole};
@@ -22,7 +22,8 @@ const UNKNOWN: u8 = b'?';
 /// Where the homes and volumes of people are.
 const OF_PEOPLE: [&str; 5] = ["/home/", "/var/home/", "/mnt/", "/media/", "/run/media/"];
 
-/// Looks at what is kept for so long, and goes on from there the next time. With `again` also at what could not be told before.
+/// Looks at what is kept for so long, and goes on from there the next time. With `again` also at what could
+/// not be told before.
 pub fn forget_secret_names(store: &Store, within: Duration, again: bool) -> Result<(), StoreError> {
     let mounts = || MountTable::read().unwrap_or_default();
     let mut secrets = Secrets::new();
@@ -58,9 +59,9 @@ fn forget(
         return Ok(());
     }
     let keys = store.keys()?;
-    let mut gone = Gone {
+    let mut gone = GoneVolumes {
         any: known.first() == Some(&BEHIND_UNKNOWN),
-        ..Gone::default()
+        ..GoneVolumes::default()
     };
     // Some are looked at in any case, or where each takes long it would never end.
     for (looked, key) in keys
@@ -98,9 +99,9 @@ const DISABLED: Change<'static> = Change {
 };
 
 /// Whether a secret name stands in what is kept of a key.
-fn names_one(kept: &KeyDir, is_secret: &mut dyn FnMut(&[u8]) -> bool, gone: &mut Gone) -> bool {
+fn names_one(kept: &KeyDir, is_secret: &mut dyn FnMut(&[u8]) -> bool, gone: &mut GoneVolumes) -> bool {
     let mut is_one = |path: &[u8]| {
-        gone.look(path);
+        gone.check(path);
         is_secret(path)
     };
     let text = kept.key().of_all().as_bytes();
@@ -145,7 +146,7 @@ fn names_one(kept: &KeyDir, is_secret: &mut dyn FnMut(&[u8]) -> bool, gone: &mut
 
 /// Whether names lay where people's volumes are, and nothing is there now.
 #[derive(Default)]
-struct Gone {
+struct GoneVolumes {
     there: HashSet<PathBuf>,
     any: bool,
 }
@@ -153,8 +154,8 @@ struct Gone {
 /// So many directories are remembered to be there.
 const MOST: usize = 10_000;
 
-impl Gone {
-    fn look(&mut self, path: &[u8]) {
+impl GoneVolumes {
+    fn check(&mut self, path: &[u8]) {
         let home = OF_PEOPLE.iter().find(|home| path.starts_with(home.as_bytes()));
         let Some(home) = home.filter(|_| !self.any && self.there.len() < MOST) else {
             return;

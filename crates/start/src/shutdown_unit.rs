@@ -1,4 +1,5 @@
-//! The unit that moves programs at a shutdown, which wait in a file of the state: whoever finds that file starts the unit.
+//! The unit that moves programs at a shutdown, which wait in a file of the state: whoever finds that file
+//! starts the unit.
 
 use headstart_store::{Store, default_root};
 use std::path::{Path, PathBuf};
@@ -35,11 +36,11 @@ pub fn start() -> bool {
         .args(["--quiet", "--no-block", "start", NAME])
         .stdin(Stdio::null())
         .spawn();
-    started.is_ok_and(|mut child| ended(&mut child).is_some_and(|status| status.success()))
+    started.is_ok_and(|mut child| wait_for_status(&mut child).is_some_and(|status| status.success()))
 }
 
 /// The status of what asks systemd, if that answers within ten seconds.
-pub fn ended(child: &mut Child) -> Option<ExitStatus> {
+pub fn wait_for_status(child: &mut Child) -> Option<ExitStatus> {
     let since = Instant::now();
     loop {
         match child.try_wait() {

@@ -1,20 +1,21 @@
-//! One start, from what is decided for it to what it left. It alone holds what was decided, the plan, the replay, what was in memory before, and
-//! whether it was recorded exactly:
+//! One start, from what is decided for it to what it left. It alone holds what was decided, the plan, the
+//! replay, what was in memory before, and whether it was recorded exactly:
 //!
 //! ```text
 //!  Start::decide ──▶ begin (the replay, if that was decided) ──▶ end ──▶ Over, which `finish` reviews and learns from
 //! ```
 //!
-//! `headstart run`, boots and the daemon bring the rest: when it began, who waits for the replay, when it has ended, by which rules it is learned.
+//! `headstart run`, boots and the daemon bring the rest: when it began, who waits for the replay, when it has
+//! ended, by which rules it is learned.
 
 use crate::Arguments;
 use crate::bypass;
-use crate::decide::{Decision, Known, decide};
-use crate::known::{machine_of, plan_of_state};
-use crate::warmth::look;
+use crate::decide::{Decision, PriorState, decide};
+use crate::next_start::{machine_of, plan_of_state};
+use crate::warmth::sample_warmth;
 use headstart_model::outcome::{Mode, ReplayReport, Resident};
 use headstart_model::plan::PlanFile;
-use headstart_model::{Key, Named};
+use headstart_model::{Key, NamedFiles};
 use headstart_replay::{Options, Replay, ReplayError, Sample};
 use headstart_store::Store;
 use headstart_system::fault_around;
@@ -25,7 +26,7 @@ use std::sync::Arc;
 
 /// A start that somebody asks for.
 #[derive(Clone)]
-pub struct Asked {
+pub struct StartRequest {
     /// Where everything is kept.
     pub store: Store,
     /// Whose start it is.
@@ -104,11 +105,11 @@ pub struct Replayed {
 impl<R: Reads> Start<R> {
     /// One of which nothing is known but this.
     pub fn new(decision: Decision) -> Start<R> {
-        Start::of(decision, None, false)
+        Start::with_plan(decision, None, false)
     }
 
-    /// One for which this was decided. A replay reads `plan`, and is recorded exactly where that is due.
-    pub fn of(decision: Decision, plan: Option<PlanFile>, exact_due: bool) -> Start<R> {
+    /// A start with this decision. A replay reads `plan`; its recording is exact where that is due.
+    pub fn with_plan(decision: Decision, plan: Option<PlanFile>, exact_due: bool) -> Start<R> {
         let replays = decision == Decision::Replay;
         Start {
             mode: match replays {
@@ -156,22 +157,26 @@ impl<R: Reads> Start<R> {
         self.resident
     }
 
-    /// Of a start that is bypassed because what it reads is in memory: what was looked at, by which that can be told of the next one, too.
+    /// Of a start that is bypassed because what it reads is in memory: what was looked at, by which that can
+    /// be told of the next one, too.
     pub fn in_memory(&mut self) -> Option<Sample> {
         self.in_memory.take()
     }
 
-    /// Whether it is warm, and the next may not be, for its plan is another where its arguments name other files.
+    /// Whether it is warm, and the next may not be, for its plan is another where its arguments name other
+    /// files.
     pub fn is_warm_as_given(&self) -> bool {
         self.warm && self.depends
     }
 
-    /// Whether it is to be recorded while the kernel maps nothing around a fault. What was mapped by now with others stays unknown.
+    /// Whether it is to be recorded while the kernel maps nothing around a fault. What was mapped by now with
+    /// others stays unknown.
     pub fn is_to_be_exact(&self) -> bool {
         self.exact && (self.is_read_ahead() || self.mode == Mode::Control)
     }
 
-    /// Begins the replay by `begin`, if that was decided; whether it has begun now. A start whose replay cannot begin stays declined.
+    /// Begins the replay by `begin`, if that was decided; whether it has begun now. A start whose replay
+    /// cannot begin stays declined.
     pub fn begin_by<E>(&mut self, begin: impl FnOnce(PlanFile) -> Result<R, E>) -> Result<bool, E> {
         let Some(plan) = self.plan.take() else {
             return Ok(false);
@@ -206,8 +211,8 @@ impl<R: Reads> Start<R> {
         self.replay.as_mut()
     }
 
-    /// Ends it: where nobody waits for what is read ahead any more (`stops`) the replay is stopped, else it comes to its end. `exact` says whether it
-    /// was recorded while the kernel mapped nothing around a fault.
+    /// Ends it: where nobody waits for what is read ahead any more (`stops`) the replay is stopped, else it
+    /// comes to its end. `exact` says whether it was recorded while the kernel mapped nothing around a fault.
     pub fn end(self, stops: bool, exact: bool) -> Over {
         let replayed = self.replay.map(|replay| {
             if stops {
@@ -231,13 +236,13 @@ impl<R: Reads> Start<R> {
 
 impl Start {
     /// Begins the replay, if that was decided. A start whose replay cannot begin stays declined.
-    pub fn begin(&mut self, options: Options) -> Result<(), ReplayError> {
+    pub fn start_replay(&mut self, options: Options) -> Result<(), ReplayError> {
         self.begin_by(|plan| Replay::start(plan, options)).map(|_| ())
     }
 
     /// Looks what is known of the start and decides. `mounts` tells what is mounted now, if it comes to that.
-    pub fn decide(asked: &Asked, mounts: &mut dyn FnMut() -> io::Result<MountTable>) -> Start {
-        let Asked {
+    pub fn decide(asked: &StartRequest, mounts: &mut dyn FnMut() -> io::Result<MountTable>) -> Start {
+        let StartRequest {
             store,
             key,
             arguments,
@@ -246,7 +251,7 @@ impl Start {
         } = asked;
         let mut state = store.key(key).state();
         let (machine, bypass) = (machine_of(&state), state.bypass.take());
-        let known = Known {
+        let known = PriorState {
             enabled: state.is_served,
             bypass: bypass.as_ref(),
             kernel: &bypass::kernel(),
@@ -280,13 +285,13 @@ impl Start {
         let plan = plan.and_then(|plan| of_start(plan, arguments, mounts));
         let looked = plan
             .as_ref()
-            .and_then(|plan| look(store, plan, known.turns, &mounts().ok()?, known.draw));
+            .and_then(|plan| sample_warmth(store, plan, known.turns, &mounts().ok()?, known.draw));
         let (sample, resident, warmth) = match looked {
             Some((sample, resident, warmth)) => (Some(sample), Some(resident), warmth),
             None => (None, None, None),
         };
         let exact_due = known.turns.exact_due;
-        let decision = decide(&Known {
+        let decision = decide(&PriorState {
             has_plan: plan.is_some(),
             warmth: warmth.filter(|_| *control_every != 0 || std::env::var_os(EVEN_WARM).is_none()),
             ..known
@@ -303,20 +308,21 @@ impl Start {
             warm,
             in_memory: sample.filter(|_| is_left),
             lines,
-            ..Start::of(decision, plan, false)
+            ..Start::with_plan(decision, plan, false)
         }
     }
 }
 
-/// The variable of the environment with which starts that find all in memory are replayed, too, where all starts are: for tests and
-/// measurements, which need no cold disk then.
+/// The variable of the environment with which starts that find all in memory are replayed, too, where all
+/// starts are: for tests and measurements, which need no cold disk then.
 const EVEN_WARM: &str = "HEADSTART_EVEN_WARM";
 
 fn depends_on_arguments(file: &PlanFile) -> bool {
     file.plan().is_ok_and(|plan| plan.has_named())
 }
 
-/// A plan without what is only for starts that name other files than this one; nothing where that leaves nothing to read.
+/// A plan without what is only for starts that name other files than this one; nothing where that leaves
+/// nothing to read.
 fn of_start(
     file: PlanFile,
     arguments: &Arguments,
@@ -325,7 +331,7 @@ fn of_start(
     if !depends_on_arguments(&file) {
         return Some(file);
     }
-    let named = mounts().map_or_else(|_| Named::default(), |mounts| arguments.named(&mounts));
+    let named = mounts().map_or_else(|_| NamedFiles::default(), |mounts| arguments.named(&mounts));
     let file = file.of_start(&named).ok()?.unwrap_or(file);
     let reads = file.plan().is_ok_and(|plan| plan.cut() > 0);
     reads.then_some(file)

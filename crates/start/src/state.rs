@@ -26,8 +26,9 @@ fn absolute(source: &str, root: &Path) -> Result<PathBuf> {
     std::path::absolute(root).with_context(|| format!("{source} {}", root.display()))
 }
 
-/// The same directory, by a path that leads through no link. su(1) and sudo -E hand the environment of a user to root: what such a user owns is
-/// not root's state, nor what any user can put something else in the place of.
+/// The same directory, by a path that leads through no link. su(1) and sudo -E hand the environment of a user
+/// to root: what such a user owns is not root's state, nor what any user can put something else in the place
+/// of.
 fn trusted(root: &Path) -> Result<PathBuf> {
     // In a user namespace root's own is nobody's, `/` among it.
     let mut trusted = vec![0, rustix::process::geteuid().as_raw()];

@@ -1,4 +1,5 @@
-//! What a warm start is: how much of what a plan reads is in memory, by a sample, and whether reading the rest ahead would gain anything.
+//! What a warm start is: how much of what a plan reads is in memory, by a sample, and whether reading the
+//! rest ahead would gain anything.
 
 use headstart_model::outcome::Resident;
 use headstart_model::plan::{Plan, PlanFile};
@@ -15,12 +16,13 @@ pub struct Warmth {
     pub alone_ns: u64,
 }
 
-/// A start of which a larger part is not in memory is not warm, whatever its device costs: what was looked at may stand for more than it
-/// says.
+/// A start of which a larger part is not in memory is not warm, whatever its device costs: what was looked at
+/// may stand for more than it says.
 const MOST_COLD: f64 = 0.1;
 
-/// What a replay and a recorder cost a start that gains nothing by them: two forks, attaching, reading what they are. Measured on
-/// Linux 6.18 as 31 to 50 ms; reading ahead what takes a device less time than this is a loss.
+/// What a replay and a recorder cost a start that gains nothing by them: two forks, attaching, reading what
+/// they are. Measured on Linux 6.18 as 31 to 50 ms; reading ahead what takes a device less time than this is
+/// a loss.
 const OWN_NS: f64 = 30e6;
 
 /// So many places are looked at, at least.
@@ -32,16 +34,16 @@ const MOST_LOOKS: usize = 40;
 /// So many places are looked at, at least, where what the plan costs is guessed.
 const LOOKS_AT_A_GUESS: usize = 12;
 
-/// A device that was not measured may be slower than others of its class by this factor: an SD card reads 24 MB/s and answers after 0.7 ms,
-/// where flash is guessed to read 500 MB/s and to answer after 0.1 ms.
+/// A device that was not measured may be slower than others of its class by this factor: an SD card reads 24
+/// MB/s and answers after 0.7 ms, where flash is guessed to read 500 MB/s and to answer after 0.1 ms.
 const GUESS_IS_OFF_BY: u64 = 20;
 
 /// At how many places of a plan is to be looked, for which a start by itself would wait so long, nanoseconds.
 ///
-/// Where a part c of its cost is cold, n looks find nothing of it with a probability of exp(−n c) at most (`headstart_replay::Costs`). The
-/// start then waits for c of that time, which makes at most a part 1 / (e n) of it, on average: no more than a replay costs, where the plan
-/// costs 3.3 s at most.
-fn looks(alone_ns: u64) -> usize {
+/// Where a part c of its cost is cold, n looks find nothing of it with a probability of exp(−n c) at most
+/// (`headstart_replay::Costs`). The start then waits for c of that time, which makes at most a part 1 / (e n)
+/// of it, on average: no more than a replay costs, where the plan costs 3.3 s at most.
+fn looks_for(alone_ns: u64) -> usize {
     let looks = alone_ns as f64 / (std::f64::consts::E * OWN_NS);
     looks.clamp(LEAST_LOOKS, MOST_LOOKS as f64) as usize
 }
@@ -53,8 +55,8 @@ impl Warmth {
     }
 }
 
-/// Starts of which a larger part than this is cold are as cold as one another: what is left in memory of a program that was
-/// not used for long is libraries that others use.
+/// Starts of which a larger part than this is cold are as cold as one another: what is left in memory of a
+/// program that was not used for long is libraries that others use.
 const ALIKE_COLD: f64 = 0.75;
 
 /// With more than this part cold a start is not warm, however few looks say so.
@@ -63,8 +65,9 @@ const SURELY_COLD: f64 = 0.5;
 /// Of a plan of which less than this part may be looked at nothing is known.
 const LEAST_KNOWN: f64 = 0.5;
 
-/// What of the plan is in memory, by looks of which chance says where they are, and what that means; nothing where it cannot be told.
-pub(crate) fn look(
+/// What of the plan is in memory, by looks of which chance says where they are, and what that means; nothing
+/// where it cannot be told.
+pub(crate) fn sample_warmth(
     store: &Store,
     file: &PlanFile,
     turns: Turns,
@@ -72,15 +75,16 @@ pub(crate) fn look(
     draw: u64,
 ) -> Option<(Sample, Resident, Option<Warmth>)> {
     let plan = file.plan().ok()?;
-    let costs = Costs::of(&plan);
+    let costs = Costs::for_plan(&plan);
     let cost = PlanCost {
         reckoned_ns: costs.ns(),
         waited_ns: u64::from(turns.waited_ms) * 1_000_000,
         is_measured: &|| is_measured(store, &plan),
     };
     let mut sample = |looks| headstart_replay::sample(&plan, &costs, mounts, looks, draw);
-    let (found, warmth) = looked(&cost, &mut sample);
-    // Of a cold start the sample ends early, at another share each time: such starts are alike, and compared as such.
+    let (found, warmth) = sample_enough(&cost, &mut sample);
+    // Of a cold start the sample ends early, at another share each time: such starts are alike, and compared
+    // as such.
     let in_memory = match warmth {
         Some(warmth) if warmth.cold > ALIKE_COLD => 0.0,
         Some(warmth) => 1.0 - warmth.cold,
@@ -100,15 +104,17 @@ struct PlanCost<'a> {
     reckoned_ns: u64,
     /// The longest that a start was seen to wait, nanoseconds.
     waited_ns: u64,
-    /// Whether those devices were measured. It takes some system calls, and on a cold disk some reads, to find that out.
+    /// Whether those devices were measured. It takes some system calls, and on a cold disk some reads, to
+    /// find that out.
     is_measured: &'a dyn Fn() -> bool,
 }
 
-/// What is found by so many looks as it takes. Few are enough for a start of which all is in memory, or hardly anything; where something
-/// between may be so, there are as many as there may be. Where only a guess says that it is warm, it has to be warm on a slower device, too.
-fn looked(cost: &PlanCost<'_>, sample: &mut dyn FnMut(usize) -> Sample) -> (Sample, Option<Warmth>) {
+/// What is found by so many looks as it takes. Few are enough for a start of which all is in memory, or
+/// hardly anything; where something between may be so, there are as many as there may be. Where only a guess
+/// says that it is warm, it has to be warm on a slower device, too.
+fn sample_enough(cost: &PlanCost<'_>, sample: &mut dyn FnMut(usize) -> Sample) -> (Sample, Option<Warmth>) {
     let alone_ns = cost.reckoned_ns.max(cost.waited_ns);
-    let looks = looks(alone_ns);
+    let looks = looks_for(alone_ns);
     let (found, warmth) = in_few_looks(alone_ns, looks, sample(looks), sample);
     let is_warm = warmth.is_some_and(|warmth| warmth.is_warm());
     // What was waited for is a measurement.
@@ -117,11 +123,11 @@ fn looked(cost: &PlanCost<'_>, sample: &mut dyn FnMut(usize) -> Sample) -> (Samp
     }
     let slow_ns = alone_ns.saturating_mul(GUESS_IS_OFF_BY);
     let more = looks.max(LOOKS_AT_A_GUESS);
-    let found = match more > looks && found.resident.looks < more as u32 {
+    let sampled = match more > looks && found.resident.looks < more as u32 {
         true => sample(more),
         false => found,
     };
-    in_few_looks(slow_ns, more, found, sample)
+    in_few_looks(slow_ns, more, sampled, sample)
 }
 
 /// What was found by few looks, or if that leaves it in doubt, what is found by more.
@@ -136,9 +142,9 @@ fn in_few_looks(
     if !in_doubt || found.resident.looks >= MOST_LOOKS as u32 || few >= MOST_LOOKS {
         return (found, warmth);
     }
-    let found = sample(MOST_LOOKS);
-    let warmth = warmth_of(&found.resident, alone_ns);
-    (found, warmth)
+    let sampled = sample(MOST_LOOKS);
+    let warmth = warmth_of(&sampled.resident, alone_ns);
+    (sampled, warmth)
 }
 
 /// What a sample means; nothing of one that found nothing.
@@ -159,10 +165,11 @@ fn is_measured(store: &Store, plan: &Plan<'_>) -> bool {
 mod tests {
     use super::*;
 
-    /// Looks at a plan of whose cost these parts were found cold, look by look: with how many looks each time, and what it came to.
+    /// Looks at a plan of whose cost these parts were found cold, look by look: with how many looks each
+    /// time, and what it came to.
     fn looks_at(cost: &PlanCost<'_>, found: &[f64]) -> (Vec<usize>, Option<Warmth>) {
         let mut asked = Vec::new();
-        let (_, warmth) = looked(cost, &mut |looks| {
+        let (_, warmth) = sample_enough(cost, &mut |looks| {
             let cold = found[asked.len()];
             asked.push(looks);
             let resident = headstart_replay::Resident {
@@ -200,9 +207,9 @@ mod tests {
 
     #[test]
     fn what_stays_unseen_costs_no_more_than_a_replay() {
-        assert_eq!((looks(0), looks(u64::MAX)), (5, 40));
+        assert_eq!((looks_for(0), looks_for(u64::MAX)), (5, 40));
         for alone_ms in [400, 800, 1600, 3200] {
-            let looks = looks(alone_ms * 1_000_000) as f64;
+            let looks = looks_for(alone_ms * 1_000_000) as f64;
             let lost_ms = |cold: f64| cold * (-cold * looks).exp() * alone_ms as f64;
             let most = (0..1000)
                 .map(|part| lost_ms(f64::from(part) / 1000.0))
@@ -256,16 +263,16 @@ mod tests {
 
     #[test]
     fn of_what_may_not_be_looked_at_nothing_is_said() {
-        let of = |looks, unknown| {
-            let found = headstart_replay::Resident {
+        let cold_share_of = |looks, unknown| {
+            let resident = headstart_replay::Resident {
                 looks,
                 unknown,
                 ..Default::default()
             };
-            warmth_of(&found, 1).map(|warmth| warmth.cold)
+            warmth_of(&resident, 1).map(|warmth| warmth.cold)
         };
-        assert_eq!(of(0, 0.0), None);
-        assert_eq!(of(5, 0.4), Some(0.0));
-        assert_eq!(of(5, 0.6), None);
+        assert_eq!(cold_share_of(0, 0.0), None);
+        assert_eq!(cold_share_of(5, 0.4), Some(0.0));
+        assert_eq!(cold_share_of(5, 0.6), None);
     }
 }

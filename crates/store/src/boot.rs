@@ -1,11 +1,12 @@
-//! What is kept of boots besides what every key has: the boot-failure guard, against a replay that keeps the machine from booting,
-//! and what the last boot had to say.
+//! What is kept of boots besides what every key has: the boot-failure guard, against a replay that keeps the
+//! machine from booting, and what the last boot had to say.
 //!
-//! The guard is a file that a boot leaves armed when it has come to its end. Who reads ahead or records disarms it, for good,
-//! before that: if the boot then does not come to its end, the next one finds it disarmed and is left alone;
-//! once that has come to its end it leaves another. It counts those that failed, one served boot after another. It is a block that is written over where it is: to
-//! remove a file instead took four reads and two flushes of the journal, 80 ms of a boot from a 7200 rpm disk. It lies beside what is needed first of
-//! boots ([`KeyDir::start_path`]), so the way to it has been read.
+//! The guard is a file that a boot leaves armed when it has come to its end. Who reads ahead or records
+//! disarms it, for good, before that: if the boot then does not come to its end, the next one finds it
+//! disarmed and is not served; once that has come to its end it leaves another. It counts those that failed,
+//! one served boot after another. It is a block that is written over where it is: to remove a file instead
+//! took four reads and two flushes of the journal, 80 ms of a boot from a 7200 rpm disk. It lies beside what
+//! is needed first of boots ([`KeyDir::start_path`]), so the way to it has been read.
 
 use crate::file;
 use crate::layout::GUARD_ENDING;
@@ -20,7 +21,8 @@ use std::path::{Path, PathBuf};
 const GUARD_BYTES: usize = 4096;
 const ARMED: u8 = b'1';
 const DISARMED: u8 = b'0';
-/// Its second byte where no served boot has failed; the next one tells of one. Until November 2026 it was as the first.
+/// Its second byte where no served boot has failed; the next one tells of one. Until November 2026 it was as
+/// the first.
 const NONE_FAILED: u8 = b'a';
 /// So many served boots that failed one after another are enough.
 const MOST_FAILED: u8 = 3;
@@ -39,15 +41,15 @@ pub enum Guard {
     GivenUp,
 }
 
-/// What a guard says.
+/// The state of a guard.
 #[derive(Clone, Copy)]
-struct Says {
+struct GuardState {
     is_armed: bool,
     /// How many served boots have failed, one after another.
     failed: u8,
 }
 
-impl Says {
+impl GuardState {
     fn block(self) -> [u8; GUARD_BYTES] {
         let state = if self.is_armed { ARMED } else { DISARMED };
         let mut block = [state; GUARD_BYTES];
@@ -55,15 +57,15 @@ impl Says {
         block
     }
 
-    /// Of one that is not whole nothing is known: it is not armed.
-    fn of(guard: &File) -> io::Result<Says> {
-        let mut found = [DISARMED; 2];
-        let is_whole = guard.read_at(&mut found, 0)? == found.len() && is_whole(guard)?;
-        let failed = found[1]
+    /// Reads a guard. One that is not whole counts as not armed.
+    fn read(guard: &File) -> io::Result<GuardState> {
+        let mut block = [DISARMED; 2];
+        let is_whole = guard.read_at(&mut block, 0)? == block.len() && is_whole(guard)?;
+        let failed = block[1]
             .checked_sub(NONE_FAILED)
             .filter(|failed| *failed <= MOST_FAILED);
-        Ok(Says {
-            is_armed: is_whole && found[0] == ARMED,
+        Ok(GuardState {
+            is_armed: is_whole && block[0] == ARMED,
             failed: failed.unwrap_or(0),
         })
     }
@@ -82,8 +84,8 @@ impl KeyDir {
     }
 
     /// What the guard says; `None` where there is none, or it cannot be read.
-    fn says(&self) -> Option<Says> {
-        Says::of(&File::open(self.guard_path()?).ok()?).ok()
+    fn says(&self) -> Option<GuardState> {
+        GuardState::read(&File::open(self.guard_path()?).ok()?).ok()
     }
 
     /// Whether the last start came to its end, so that the next may be served.
@@ -94,11 +96,12 @@ impl KeyDir {
 
     /// Whether so many failed one after another that none is served any more.
     pub fn has_given_up(&self) -> bool {
-        self.says().is_some_and(Says::has_given_up)
+        self.says().is_some_and(GuardState::has_given_up)
     }
 
-    /// Takes the guard for good, and waits until that will survive a power cut. The first start makes it; `None` where there is no directory for all that
-    /// is kept, which may be mounted later: what would be made there would lie beneath.
+    /// Takes the guard for good, and waits until that will survive a power cut. The first start makes it;
+    /// `None` where there is no directory for all that is kept, which may be mounted later: what would be
+    /// made there would lie beneath.
     pub fn disarm(&self) -> Result<Option<Guard>, StoreError> {
         let Some(path) = self.guard_path() else {
             return Ok(None);
@@ -107,14 +110,14 @@ impl KeyDir {
             let Some(guard) = open(&path)? else {
                 return Ok(None);
             };
-            let says = Says::of(&guard)?;
+            let says = GuardState::read(&guard)?;
             Ok(Some(match says.is_armed {
                 _ if says.has_given_up() => Guard::GivenUp,
                 false => Guard::Failed,
                 true => {
                     write_over(
                         &guard,
-                        Says {
+                        GuardState {
                             is_armed: false,
                             ..says
                         },
@@ -127,7 +130,7 @@ impl KeyDir {
             Some(found) => Ok(Some(found)),
             None if !self.path().ancestors().nth(2).is_some_and(Path::exists) => Ok(None),
             None => {
-                let says = Says {
+                let says = GuardState {
                     is_armed: false,
                     failed: 0,
                 };
@@ -138,22 +141,23 @@ impl KeyDir {
     }
 
     /// What the last boot had to say, as JSON.
-    pub fn last(&self) -> Result<Option<Vec<u8>>, StoreError> {
+    pub fn last_boot_report(&self) -> Result<Option<Vec<u8>>, StoreError> {
         file::read_bounded(&self.path().join(LAST), MAX_LAST)
     }
 }
 
 impl KeyLock {
-    /// The start came to its end: the next may be served. One that had [taken](Guard::Taken) the guard did not fail, whatever those before it did; of
-    /// another's a disarmed guard tells that it failed. A guard that is there is written over: on a full disk there is no room for
-    /// another, and what is known is replayed all the same.
+    /// The start came to its end: the next may be served. One that had [taken](Guard::Taken) the guard did
+    /// not fail, whatever those before it did; of another's a disarmed guard tells that it failed. A guard
+    /// that is there is written over: on a full disk there is no room for another, and what is known is
+    /// replayed all the same.
     pub fn arm(&self, had_taken: bool) -> Result<(), StoreError> {
         let Some(path) = self.dir().guard_path() else {
             return Ok(());
         };
         let before = self.dir().says();
         let failed = before.filter(|_| !had_taken);
-        let says = Says {
+        let says = GuardState {
             is_armed: true,
             failed: failed.map_or(0, |says| says.failed + u8::from(!says.is_armed)),
         };
@@ -169,7 +173,7 @@ impl KeyLock {
         }
     }
 
-    fn make_guard(&self, path: &Path, says: Says) -> Result<(), StoreError> {
+    fn make_guard(&self, path: &Path, says: GuardState) -> Result<(), StoreError> {
         self.name()?;
         path.parent().map_or(Ok(()), file::make_directory)?;
         file::write_whole(path, &says.block())
@@ -192,7 +196,7 @@ fn open(path: &Path) -> io::Result<Option<File>> {
 }
 
 /// Writes a guard where it is, and waits until that will survive a power cut.
-fn write_over(guard: &File, says: Says) -> io::Result<()> {
+fn write_over(guard: &File, says: GuardState) -> io::Result<()> {
     guard.write_all_at(&says.block(), 0)?;
     guard.sync_data()
 }
@@ -236,9 +240,9 @@ mod tests {
         );
         boot.lock().unwrap().arm(true).unwrap();
         assert!(boot.is_armed(), "one that is cut off is made anew");
-        assert_eq!(boot.last().unwrap(), None);
+        assert_eq!(boot.last_boot_report().unwrap(), None);
         boot.lock().unwrap().save_last(b"{}").unwrap();
-        assert_eq!(boot.last().unwrap().unwrap(), b"{}");
+        assert_eq!(boot.last_boot_report().unwrap().unwrap(), b"{}");
     }
 
     #[test]
@@ -252,7 +256,8 @@ mod tests {
             std::fs::write(boot.guard_path().unwrap(), former.repeat(super::GUARD_BYTES)).unwrap();
             assert!(boot.is_armed() == (former == "1") && !boot.has_given_up());
         }
-        // A served boot fails, the next is left alone and comes to its end. Then one is served, and comes to its end as well.
+        // A served boot fails, the next is left alone and comes to its end. Then one is served, and comes to
+        // its end as well.
         let fails = || {
             assert_eq!(boot.disarm().unwrap(), Some(Guard::Taken));
             assert_eq!(boot.disarm().unwrap(), Some(Guard::Failed));

@@ -1,8 +1,9 @@
 //! The bypass of a key: that nothing is done for its starts, and why.
 //!
-//! A file of five lines, `bypass`, that is there as long as the key is bypassed: one start in how many re-evaluates it, the
-//! kernel and the machine that it holds for, whether that start has a replay, and why. It is read before anything else is done for a start, by
-//! `headstart-init` too, which is a program without a library: hence no JSON, and a place that it knows.
+//! A file of five lines, `bypass`, that is there as long as the key is bypassed: one start in how many
+//! re-evaluates it, the kernel and the machine that it holds for, whether that start has a replay, and why.
+//! It is read before anything else is done for a start, by `headstart-init` too, which is a program without a
+//! library: hence no JSON, and a place that it knows.
 
 use crate::file;
 use crate::{KeyDir, KeyLock, StoreError};
@@ -18,8 +19,8 @@ pub struct Bypass {
     pub every: u32,
     /// The kernel that ran, as uname(2) calls its release: with another one nothing is bypassed.
     pub kernel: String,
-    /// The machine that it was found on, as /etc/machine-id names it; empty where there is none. What an image brought from another
-    /// machine bypasses nothing.
+    /// The machine that it was found on, as /etc/machine-id names it; empty where there is none. What an
+    /// image brought from another machine bypasses nothing.
     pub machine: String,
     /// Whether the start that re-evaluates has a replay: where only that can tell.
     pub replay: bool,

@@ -13,7 +13,8 @@ pub struct DeviceCost {
     /// What a first touch costs beyond that, where it is filled as it is read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_touch: Option<FirstTouch>,
-    /// Which device it was measured on: a file system may move to another. Empty where an older headstart did not say.
+    /// Which device it was measured on: a file system may move to another. Empty where an older headstart did
+    /// not say.
     #[serde(default)]
     pub device: String,
     /// When it was measured, nanoseconds since 1970.
@@ -31,7 +32,8 @@ impl Store {
         self.root().join("devices").join(format!("{name}.json"))
     }
 
-    /// What was measured for the file system with this UUID; `None` if nothing was, or nothing that makes sense.
+    /// What was measured for the file system with this UUID; `None` if nothing was, or nothing that makes
+    /// sense.
     pub fn device_cost(&self, uuid: &[u8; 16]) -> Option<DeviceCost> {
         let path = self.device_file(uuid);
         let (bytes, read) = file::read_open(&path, MAX).ok()??;

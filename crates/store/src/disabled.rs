@@ -1,7 +1,7 @@
 //! Whether a key is disabled: nothing is done for its starts, because somebody said so.
 //!
-//! A file `disabled` that is there as long as it holds. It outlives its age: what somebody said lasts until somebody says otherwise, or
-//! has the key forgotten.
+//! A file `disabled` that is there as long as it holds. It outlives its age: what somebody said lasts until
+//! somebody says otherwise, or has the key forgotten.
 
 use crate::layout::directory_name;
 use crate::{KeyDir, KeyLock, StoreError};
@@ -26,8 +26,8 @@ impl KeyDir {
                 .all(is_enabled)
     }
 
-    /// Whether its starts are among those of another key: a user's among all users', and those of a part of a suite (`soffice --writer`) among the
-    /// suite's.
+    /// Whether its starts are among those of another key: a user's among all users', and those of a part of a
+    /// suite (`soffice --writer`) among the suite's.
     pub fn is_among(&self, other: &Key) -> bool {
         are_among(self.key()).any(|text| text == other.as_str())
     }
@@ -35,9 +35,9 @@ impl KeyDir {
 
 /// The texts of other keys that starts of this one are among.
 fn are_among(key: &Key) -> impl Iterator<Item = &str> {
-    let all = key.of_all();
-    let suite = all.rsplit_once(' ').filter(|(_, part)| part.starts_with("--"));
-    let whole = [Some(all), suite.map(|(suite, _)| suite)];
+    let name = key.of_all();
+    let suite = name.rsplit_once(' ').filter(|(_, part)| part.starts_with("--"));
+    let whole = [Some(name), suite.map(|(suite, _)| suite)];
     whole.into_iter().flatten().filter(|text| *text != key.as_str())
 }
 

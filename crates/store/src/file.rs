@@ -20,7 +20,8 @@ const ONE_READ: u64 = 8192;
 
 static COUNTER: AtomicU64 = AtomicU64::new(0);
 
-/// A name for what does not last, which no other thread or process has: one of the same number in another pid namespace has another time.
+/// A name for what does not last, which no other thread or process has: one of the same number in another pid
+/// namespace has another time.
 pub(crate) fn temporary_name() -> String {
     let number = COUNTER.fetch_add(1, Ordering::Relaxed);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -40,8 +41,8 @@ pub(crate) fn taken_by(path: &Path) -> u64 {
 
 /// Writes a file whole or not at all, readable by its owner only.
 ///
-/// After it returned, the new content survives a crash of the machine; on an error, and at any moment before, the old
-/// content is there.
+/// After it returned, the new content survives a crash of the machine; on an error, and at any moment before,
+/// the old content is there.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
     write_whole_for(path, bytes, 0o600)
 }
@@ -66,7 +67,8 @@ pub fn write_whole_by(
     replace(path, |temporary| fill(temporary, path, buffered, 0o600))
 }
 
-/// Makes a symbolic link to `target` in place of a file or a link that is there: as a file that is written whole.
+/// Makes a symbolic link to `target` in place of a file or a link that is there: as a file that is written
+/// whole.
 pub fn link_whole(target: &Path, path: &Path) -> Result<(), StoreError> {
     replace(path, |temporary| {
         std::os::unix::fs::symlink(target, temporary).map_err(|e| StoreError::io("create", path, e))
@@ -120,7 +122,8 @@ pub fn read_bounded(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, StoreErr
     Ok(read_open(path, limit)?.map(|(bytes, _)| bytes))
 }
 
-/// The first `most` bytes of a regular file, or all where it has fewer; `None` if nothing is there. Never blocks on a FIFO.
+/// The first `most` bytes of a regular file, or all where it has fewer; `None` if nothing is there. Never
+/// blocks on a FIFO.
 pub(crate) fn read_head(path: &Path, most: u64) -> Result<Option<Vec<u8>>, StoreError> {
     let Some((file, _)) = open_regular(path)? else {
         return Ok(None);
@@ -145,7 +148,8 @@ pub(crate) fn read_open(path: &Path, limit: u64) -> Result<Option<(Vec<u8>, File
     if length > limit {
         return Err(too_large(length));
     }
-    // In one go where it is cold: read piece by piece it comes in windows that wait for one another. Advice that is not taken does no harm.
+    // In one go where it is cold: read piece by piece it comes in windows that wait for one another. Advice
+    // that is not taken does no harm.
     for offset in (0..length).step_by(CHUNK).skip_while(|_| length <= ONE_READ) {
         let _ = rustix::fs::fadvise(&file, offset, NonZeroU64::new(CHUNK as u64), Advice::WillNeed);
     }
@@ -163,7 +167,8 @@ pub(crate) fn read_open(path: &Path, limit: u64) -> Result<Option<(Vec<u8>, File
     Ok(Some((bytes, file)))
 }
 
-/// Reads until these bytes are full, or the file has no more; how many there are. Who reads until the end alone asks for a few at first.
+/// Reads until these bytes are full, or the file has no more; how many there are. Who reads until the end
+/// alone asks for a few at first.
 fn read_all(mut file: &File, bytes: &mut [u8]) -> std::io::Result<usize> {
     let mut read = 0;
     while read < bytes.len() {
@@ -207,8 +212,8 @@ pub(crate) fn make_directory(path: &Path) -> Result<(), StoreError> {
         .map_err(|e| StoreError::io("create", path, e))
 }
 
-/// Moves a file that cannot be decoded out of the way and returns where it is now; one such file is kept for each
-/// name. `None` if a writer has replaced the file that was `read`: then the new one stays.
+/// Moves a file that cannot be decoded out of the way and returns where it is now; one such file is kept for
+/// each name. `None` if a writer has replaced the file that was `read`: then the new one stays.
 pub(crate) fn move_aside(path: &Path, read: &File) -> io::Result<Option<PathBuf>> {
     let with = |ending: &str| {
         let mut name = path.as_os_str().to_owned();
@@ -220,7 +225,8 @@ pub(crate) fn move_aside(path: &Path, read: &File) -> io::Result<Option<PathBuf>
     if identity(std::fs::symlink_metadata(path)?) != read {
         return Ok(None);
     }
-    // The writer may still come between, so what was moved is looked at again before it takes the place of another.
+    // The writer may still come between, so what was moved is looked at again before it takes the place of
+    // another.
     let number = COUNTER.fetch_add(1, Ordering::Relaxed);
     let moved = with(&format!(".moved-{}-{number}", std::process::id()));
     std::fs::rename(path, &moved)?;
@@ -236,7 +242,8 @@ pub(crate) fn move_aside(path: &Path, read: &File) -> io::Result<Option<PathBuf>
     Ok(Some(aside))
 }
 
-/// Removes temporary files that a killed writer left. The caller holds the directory's lock, so none is in use.
+/// Removes temporary files that a killed writer left. The caller holds the directory's lock, so none is in
+/// use.
 pub(crate) fn remove_leftovers(directory: &Path) {
     let Ok(entries) = std::fs::read_dir(directory) else {
         return;

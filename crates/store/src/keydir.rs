@@ -13,7 +13,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-/// Whoever writes there is done within this time: what is learned takes tens of milliseconds, of a boot seconds on a slow processor.
+/// Whoever writes there is done within this time: what is learned takes tens of milliseconds, of a boot
+/// seconds on a slow processor.
 const LOCKED_WITHIN: Duration = Duration::from_secs(60);
 const LONGEST_PAUSE: Duration = Duration::from_millis(10);
 
@@ -31,8 +32,8 @@ pub enum Loaded<T> {
     Some(T),
     /// Nothing is there.
     None,
-    /// It was there and could not be read: why, and what was done about it. To be told to the user, and otherwise
-    /// treated as nothing.
+    /// It was there and could not be read: why, and what was done about it. To be told to the user, and
+    /// otherwise treated as nothing.
     Damaged(String),
 }
 
@@ -76,14 +77,16 @@ impl KeyDir {
         self.path.join("key").exists()
     }
 
-    /// Whether it is a program that only executes others, which its arguments name: what is known of those has keys of their own.
+    /// Whether it is a program that only executes others, which its arguments name: what is known of those
+    /// has keys of their own.
     pub fn is_launcher(&self) -> bool {
         self.path.join(LAUNCHER).exists()
     }
 
-    /// Why what is kept is to be left as it is: a newer headstart has written the profile or the plan, and still wants them.
+    /// Why what is kept is to be left as it is: a newer headstart has written the profile or the plan, and
+    /// still wants them.
     pub fn newer(&self) -> Option<String> {
-        let of = |name: &str, kind| {
+        let path_of = |name: &str, kind| {
             let path = self.path.join(name);
             let head = file::read_head(&path, 64).ok().flatten()?;
             match Container::new(kind, &head) {
@@ -91,7 +94,7 @@ impl KeyDir {
                 _ => None,
             }
         };
-        of("profile", Kind::Profile).or_else(|| of("plan", Kind::Plan))
+        path_of("profile", Kind::Profile).or_else(|| path_of("plan", Kind::Plan))
     }
 
     fn load<T>(&self, path: &Path, decode: impl FnOnce(Vec<u8>) -> Result<T, FormatError>) -> Loaded<T> {
@@ -102,7 +105,8 @@ impl KeyDir {
         };
         match decode(bytes) {
             Ok(value) => Loaded::Some(value),
-            // Written by an older headstart: the next start makes another, and nothing reads this one any more.
+            // Written by an older headstart: the next start makes another, and nothing reads this one any
+            // more.
             Err(FormatError::Old { .. }) => {
                 let _ = std::fs::remove_file(path);
                 Loaded::None
@@ -155,13 +159,13 @@ impl KeyDir {
             .collect()
     }
 
-    /// Files named by a number, oldest first: the time when the start began, or one more than the last one's, should the
-    /// clock have gone back since.
+    /// Files named by a number, oldest first: the time when the start began, or one more than the last one's,
+    /// should the clock have gone back since.
     fn numbered(&self, extension: &str) -> Vec<PathBuf> {
         let Ok(entries) = std::fs::read_dir(&self.path) else {
             return Vec::new();
         };
-        let mut found: Vec<PathBuf> = entries
+        let mut files: Vec<PathBuf> = entries
             .flatten()
             .map(|entry| entry.path())
             .filter(|path| {
@@ -171,8 +175,8 @@ impl KeyDir {
             })
             .collect();
         // Twenty digits each, so that the order of names is that of numbers.
-        found.sort_unstable();
-        found
+        files.sort_unstable();
+        files
     }
 
     /// The name of one more file: no file that is there comes behind it, whatever the clock says.
@@ -185,7 +189,8 @@ impl KeyDir {
         format!("{number:020}.{extension}")
     }
 
-    /// When it was last written, and how many bytes of the file system it takes: a small file takes a whole block.
+    /// When it was last written, and how many bytes of the file system it takes: a small file takes a whole
+    /// block.
     pub fn last_used_and_size(&self) -> (SystemTime, u64) {
         let mut used = SystemTime::UNIX_EPOCH;
         let mut size = file::taken_by(&self.path);
@@ -347,8 +352,8 @@ impl KeyLock {
         self.write(&name, &outcome.to_bytes()?)
     }
 
-    /// Removes what exceeds the limits on one key; the trace `keep` goes by its age only. What is of the future, by a clock
-    /// that was wrong, is taken to be of now.
+    /// Removes what exceeds the limits on one key; the trace `keep` goes by its age only. What is of the
+    /// future, by a clock that was wrong, is taken to be of now.
     pub fn trim(&self, limits: &Limits, now: SystemTime, keep: Option<&Path>) {
         // Whatever cannot be removed stays and is tried again after the next start.
         let old = |path: &&PathBuf| {

@@ -8,10 +8,12 @@ use std::path::{Path, PathBuf};
 
 include!("name_of_boots.rs");
 
-/// The name of the directory of the key `boot`, and of what is needed first of boots; `headstart-init`, which has no library, takes it from the same file.
+/// The name of the directory of the key `boot`, and of what is needed first of boots; `headstart-init`, which
+/// has no library, takes it from the same file.
 pub const NAME_OF_BOOTS: &str = name_of_boots!();
 
-/// What is needed first of each key that is replayed, beside `keys`; `headstart_system::own_program` and `headstart-init` look for it too.
+/// What is needed first of each key that is replayed, beside `keys`; `headstart_system::own_program` and
+/// `headstart-init` look for it too.
 pub(crate) const STARTS: &str = "starts";
 
 /// What follows the key's own name in that of its boot-failure guard; `headstart-init` reads it ahead.

@@ -21,11 +21,12 @@
 //!   said-<hash>               empty: a line of this kind was told to a user, once
 //! ```
 //!
-//! Every file is written whole or not at all: a temporary file beside it, fsync, rename, fsync of the directory; the boot-failure
-//! guard is one block, and disarmed in its place. So readers need no lock, and a kill or a full disk leaves the old file.
-//! Directories are 0700, files 0600: paths tell what somebody runs. A file that cannot be decoded is moved aside, named
-//! in a message, and otherwise treated as missing.
+//! Every file is written whole or not at all: a temporary file beside it, fsync, rename, fsync of the
+//! directory; the boot-failure guard is one block, and disarmed in its place. So readers need no lock, and a
+//! kill or a full disk leaves the old file. Directories are 0700, files 0600: paths tell what somebody runs.
+//! A file that cannot be decoded is moved aside, named in a message, and otherwise treated as missing.
 
+mod announced;
 mod boot;
 mod bypass;
 mod device;
@@ -38,11 +39,11 @@ mod limits;
 mod log;
 mod names;
 mod place;
-mod said;
 mod state;
 mod store;
 mod users;
 
+pub use announced::{Announced, kind_of};
 pub use boot::Guard;
 pub use bypass::Bypass;
 pub use device::DeviceCost;
@@ -53,7 +54,6 @@ pub use layout::NAME_OF_BOOTS;
 pub use limits::Limits;
 pub use log::Log;
 pub use place::{ENVIRONMENT, default_root};
-pub use said::{Said, kind_of};
 pub use state::{Change, State, TAIL as START_TAIL, Turns};
 pub use store::{KnownKeys, Store};
 pub use users::UserStarts;

@@ -7,8 +7,8 @@ use std::time::Duration;
 pub struct Limits {
     /// Traces of a key: enough to learn a profile anew with another policy.
     pub traces: usize,
-    /// Outcomes of a key: enough for twenty control runs at one in ten, with which a verdict finds replays that are 5 %
-    /// slower. An outcome is below 1 KiB, and all are read only when a start has ended.
+    /// Outcomes of a key: enough for twenty control runs at one in ten, with which a verdict finds replays
+    /// that are 5 % slower. An outcome is below 1 KiB, and all are read only when a start has ended.
     pub outcomes: usize,
     /// Bytes of a key. A boot's five traces, profile and plan are below 30 MB.
     pub key_bytes: u64,
@@ -16,8 +16,8 @@ pub struct Limits {
     pub total_bytes: u64,
     /// Traces and outcomes older than this go, but for the newest ones.
     pub age: Duration,
-    /// So many of the newest traces stay whatever their age: a clock that is wrong for once must not take all that a key
-    /// is learned anew from.
+    /// So many of the newest traces stay whatever their age: a clock that is wrong for once must not take all
+    /// that a key is learned anew from.
     pub ageless_traces: usize,
     /// So many of the newest outcomes stay whatever their age: those that a verdict is made from anew.
     pub ageless_outcomes: usize,

@@ -1,4 +1,5 @@
-//! By what names a key's programs are called, where these are not their paths: symbolic links lead from one to the other.
+//! By what names a key's programs are called, where these are not their paths: symbolic links lead from one
+//! to the other.
 
 use crate::{KeyDir, KeyLock, StoreError, file};
 use headstart_model::FilePath;

@@ -1,10 +1,12 @@
 //! The state of a key: all that is decided by before a start of it, read and written as one.
 //!
-//! It lies in files of the key's directory: `plan`, `turns`, `bypass`, `disabled`. On a cold disk each file costs two reads that wait for one another,
-//! its inode and its data, and each directory on the way to it two more. So the state of a key whose starts are replayed is also in one file, in
-//! a directory for all keys that is looked up while headstart itself is read (`headstart_system::own_program`): the plan and the turns, for its being
-//! there says that the key is enabled and not bypassed. It may be that of the start before, should headstart be killed amid a change, but it never
-//! outlasts what forbids it. The boot-failure guard lies beside it.
+//! It lies in files of the key's directory: `plan`, `turns`, `bypass`, `disabled`. On a cold disk each file
+//! costs two reads that wait for one another, its inode and its data, and each directory on the way to it two
+//! more. So the state of a key whose starts are replayed is also in one file, in a directory for all keys
+//! that is looked up while headstart itself is read (`headstart_system::own_program`): the plan and the
+//! turns, for its being there says that the key is enabled and not bypassed. It may be that of the start
+//! before, should headstart be killed amid a change, but it never outlasts what forbids it. The boot-failure
+//! guard lies beside it.
 
 use crate::file::{self, read_bounded};
 use crate::layout::path_of_start;
@@ -17,8 +19,9 @@ use std::path::PathBuf;
 
 const TURNS: &str = "turns";
 
-/// What follows the plan in the one file: this, the replays since the last control run, how long a start waited for devices,
-/// three bytes that are 0 or 1, how many replays go unrecorded, and how many starts used much that is not planned.
+/// What follows the plan in the one file: this, the replays since the last control run, how long a start
+/// waited for devices, three bytes that are 0 or 1, how many replays go unrecorded, and how many starts used
+/// much that is not planned.
 const MAGIC: &[u8; 6] = b"START3";
 /// Bytes behind the plan.
 pub const TAIL: usize = MAGIC.len() + 4 + 4 + 5;
@@ -31,17 +34,19 @@ pub struct Turns {
     /// Starts with a replay look slower than those without: every other start is a control run.
     #[serde(default)]
     pub in_doubt: bool,
-    /// The next start with a replay, or warm one, is to be recorded while the kernel maps nothing around a fault.
+    /// The next start with a replay, or warm one, is to be recorded while the kernel maps nothing around a
+    /// fault.
     #[serde(default)]
     pub exact_due: bool,
     /// So many starts with a replay go unrecorded before one is recorded.
     #[serde(default)]
     pub record_in: u8,
-    /// The longest that a recorded start without a replay waited for devices, milliseconds: what its plan costs at least, whatever its
-    /// devices are guessed to cost.
+    /// The longest that a recorded start without a replay waited for devices, milliseconds: what its plan
+    /// costs at least, whatever its devices are guessed to cost.
     #[serde(default)]
     pub waited_ms: u32,
-    /// How many recorded starts in a row have used much that no plan asks for: that the plan is in memory says little then.
+    /// How many recorded starts in a row have used much that no plan asks for: that the plan is in memory
+    /// says little then.
     #[serde(default)]
     pub unplanned: u8,
     /// A hole that was bridged could not be read: no more are.
@@ -86,7 +91,8 @@ pub struct Change<'a> {
 }
 
 impl KeyDir {
-    /// Its state: of one file where that says all, else of the files of its directory. What cannot be read is as nothing.
+    /// Its state: of one file where that says all, else of the files of its directory. What cannot be read is
+    /// as nothing.
     pub fn state(&self) -> State {
         let kept = self.clone();
         match self.in_one_file() {
@@ -133,8 +139,9 @@ impl KeyDir {
 }
 
 impl KeyLock {
-    /// Changes the state, in one transaction: what forbids a replay is true before anything says so, and the one file is written last, of all that
-    /// is kept then. Writes also what it can after something could not be written; the error is that of the first.
+    /// Changes the state, in one transaction: what forbids a replay is true before anything says so, and the
+    /// one file is written last, of all that is kept then. Writes also what it can after something could not
+    /// be written; the error is that of the first.
     pub fn change(&self, change: &Change<'_>) -> Result<(), StoreError> {
         if change.enabled == Some(false) || matches!(change.bypass, Some(Some(_))) {
             self.drop_start()?;
@@ -304,8 +311,8 @@ mod tests {
             assert!(key.is_replayed());
             let mut state = key.state();
             assert!(state.is_served && state.bypass.is_none() && state.turns == turns);
-            let found = state.plan().or_tell(|line| panic!("{line}")).unwrap();
-            assert_eq!(found.bytes(), plan.bytes());
+            let start_plan = state.plan().or_tell(|line| panic!("{line}")).unwrap();
+            assert_eq!(start_plan.bytes(), plan.bytes());
             let kept = key.plan().or_tell(|line| panic!("{line}")).unwrap();
             assert_eq!((kept.bytes(), key.turns()), (plan.bytes(), turns));
         };

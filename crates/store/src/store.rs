@@ -54,7 +54,8 @@ fn is_recent(entry: &DirEntry) -> bool {
     made.is_ok_and(|at| at.elapsed().unwrap_or_else(|ahead| ahead.duration()) < MAKING)
 }
 
-/// The key that a directory is of; `None` for one without a readable key, which is a leftover and goes by its age.
+/// The key that a directory is of; `None` for one without a readable key, which is a leftover and goes by its
+/// age.
 fn key_in(entry: &DirEntry) -> Option<Key> {
     let text = file::read_bounded(&entry.path().join("key"), headstart_model::key::MAX_KEY as u64);
     let key = Key::new(String::from_utf8(text.ok()??).ok()?).ok()?;
@@ -132,22 +133,23 @@ impl Store {
         Ok(())
     }
 
-    /// Removes what exceeds the limits on all keys together: keys not started for long, then, oldest key first,
-    /// traces, then whole keys, until the rest fits. Keys that somebody has locked stay.
+    /// Removes what exceeds the limits on all keys together: keys not started for long, then, oldest key
+    /// first, traces, then whole keys, until the rest fits. Keys that somebody has locked stay.
     pub fn tidy(&self, limits: &Limits, now: SystemTime) -> Result<(), StoreError> {
-        let mut all: Vec<(SystemTime, u64, KeyDir)> = Vec::new();
+        let mut keys: Vec<(SystemTime, u64, KeyDir)> = Vec::new();
         for key in self.keys()? {
             let dir = self.key(&key);
             let (used, size) = dir.last_used_and_size();
-            all.push((used, size, dir));
+            keys.push((used, size, dir));
         }
-        // What was last used in the future, by a clock that was wrong, would otherwise outlast all others until then.
-        all.sort_unstable_by_key(|(used, _, _)| (*used <= now, *used));
-        let may_age = all.len().saturating_sub(limits.ageless_keys);
+        // What was last used in the future, by a clock that was wrong, would otherwise outlast all others
+        // until then.
+        keys.sort_unstable_by_key(|(used, _, _)| (*used <= now, *used));
+        let may_age = keys.len().saturating_sub(limits.ageless_keys);
         // One that cannot be removed does not keep the others.
         let mut failed = None;
         let mut kept = Vec::new();
-        for (index, (used, size, dir)) in all.into_iter().enumerate() {
+        for (index, (used, size, dir)) in keys.into_iter().enumerate() {
             let age = now.duration_since(used).unwrap_or(Duration::ZERO);
             if index < may_age && age > limits.key_age && dir.is_enabled() {
                 if let Err(error) = dir.forget_unless_locked() {
@@ -157,10 +159,10 @@ impl Store {
                 kept.push((used, size, dir));
             }
         }
-        let mut all = kept;
+        let mut keys = kept;
         self.remove_strays(now);
-        let mut total: u64 = all.iter().map(|(_, size, _)| size).sum();
-        for (_, size, dir) in &mut all {
+        let mut total: u64 = keys.iter().map(|(_, size, _)| size).sum();
+        for (_, size, dir) in &mut keys {
             if total <= limits.total_bytes {
                 break;
             }
@@ -174,7 +176,7 @@ impl Store {
                 Err(error) => failed = Some(error),
             }
         }
-        for (_, size, dir) in &all {
+        for (_, size, dir) in &keys {
             if total <= limits.total_bytes {
                 break;
             }
@@ -189,8 +191,8 @@ impl Store {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Removes what a kill left outside of any key: directories that were being forgotten or made, temporary files of
-    /// devices. Those younger than a day may be in use.
+    /// Removes what a kill left outside of any key: directories that were being forgotten or made, temporary
+    /// files of devices. Those younger than a day may be in use.
     fn remove_strays(&self, now: SystemTime) {
         for part in ["keys", "devices", STARTS] {
             let directory = self.root.join(part);

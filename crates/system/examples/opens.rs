@@ -1,15 +1,14 @@
-//! What the steps of opening a file without harm cost, one by one and through io_uring: the measurement behind
-//! `docs/decisions/0001-io-uring-for-opens.md`.
+//! What the steps of opening a file without harm cost, one by one and through io_uring: the measurement
+//! behind `docs/decisions/0001-io-uring-for-opens.md`.
 //!
 //! ```text
 //! cargo build --release -p headstart-system --example opens
 //! target/release/examples/opens DIRECTORY [WORKERS [NODE|- [WAY]]]
 //! ```
 //!
-//! Opens every file below DIRECTORY whose name is a number, in several ways in turn, five rounds. With NODE, the file
-//! system mounted at DIRECTORY is unmounted and mounted again from that node before each: nothing is in memory then.
-//! With WAY only that one is tried, for example under `strace -f -c`.
-//! Needs root.
+//! Opens every file below DIRECTORY whose name is a number, in several ways in turn, five rounds. With NODE,
+//! the file system mounted at DIRECTORY is unmounted and mounted again from that node before each: nothing is
+//! in memory then. With WAY only that one is tried, for example under `strace -f -c`. Needs root.
 
 use io_uring::{IoUring, opcode, types};
 use std::ffi::CString;
@@ -117,8 +116,8 @@ fn collect(directory: &Path, paths: &mut Vec<CString>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Neighbours far apart: `parts` equal parts are walked through side by side, as a replay does. Neighbouring inodes are
-/// read together, so whoever opens neighbours at once waits for one read.
+/// Neighbours far apart: `parts` equal parts are walked through side by side, as a replay does. Neighbouring
+/// inodes are read together, so whoever opens neighbours at once waits for one read.
 fn spread(paths: &[CString], parts: usize) -> Vec<CString> {
     let parts: Vec<_> = paths.chunks(paths.len().div_ceil(parts).max(1)).collect();
     let longest = parts.first().map_or(0, |p| p.len());
@@ -193,7 +192,7 @@ fn pin(path: &CString) -> Option<OwnedFd> {
 
 fn stat(pin: RawFd) -> bool {
     // SAFETY: all-zero bytes are a valid statx.
-    let mut found: libc::statx = unsafe { std::mem::zeroed() };
+    let mut facts: libc::statx = unsafe { std::mem::zeroed() };
     // SAFETY: an empty path, and the kernel writes a struct statx.
     unsafe {
         libc::statx(
@@ -201,7 +200,7 @@ fn stat(pin: RawFd) -> bool {
             c"".as_ptr(),
             libc::AT_EMPTY_PATH,
             libc::STATX_BASIC_STATS,
-            &raw mut found,
+            &raw mut facts,
         ) == 0
     }
 }

@@ -1,9 +1,11 @@
-//! Which functions a program uses until it ends, and what it forks by then, by a breakpoint at each. On x86-64.
+//! Which functions a program uses until it ends, and what it forks by then, by a breakpoint at each. On
+//! x86-64.
 //!
 //! `cargo run --release -p headstart-system --example used -- [--root DIR] [--seconds N] FILE PROGRAM ARGUMENTS...`
 //!
-//! PROGRAM has its symbols. FILE gets their addresses, in the order of their first use, a line each. What still goes on then is killed,
-//! and after N seconds the program itself. With DIR for its root, it is a path from there. `make order` says what that is for.
+//! PROGRAM has its symbols. FILE gets their addresses, in the order of their first use, a line each. What
+//! still goes on then is killed, and after N seconds the program itself. With DIR for its root, it is a path
+//! from there. `make order` says what that is for.
 
 #[cfg(target_arch = "x86_64")]
 mod traced {
@@ -59,14 +61,15 @@ mod traced {
             let address = u64::from_str_radix(words.next()?, 16).ok()?;
             matches!(words.next()?, "t" | "T" | "w" | "W" | "i").then_some(address)
         };
-        let all: HashSet<u64> = lines.lines().filter_map(function).collect();
-        if all.is_empty() {
+        let addresses: HashSet<u64> = lines.lines().filter_map(function).collect();
+        if addresses.is_empty() {
             return Err(format!("{} has no symbols", program.display()).into());
         }
-        Ok(all)
+        Ok(addresses)
     }
 
-    /// The functions that are used of a program, in the order of their first use, by a command with this root, for so many seconds at most.
+    /// The functions that are used of a program, in the order of their first use, by a command with this
+    /// root, for so many seconds at most.
     fn used(mut traced: Command, program: &Path, root: OsString, seconds: Option<u64>) -> Result<Vec<u64>> {
         let root = CString::new(root.into_vec())?;
         // SAFETY: system calls alone, and what they ask for ends with the process.
@@ -85,7 +88,8 @@ mod traced {
         if let Some(seconds) = seconds {
             std::thread::spawn(move || {
                 std::thread::sleep(Duration::from_secs(seconds));
-                // SAFETY: a signal to a process that this one has started, and has not waited for while it goes on itself.
+                // SAFETY: a signal to a process that this one has started, and has not waited for while it
+                // goes on itself.
                 unsafe { libc::kill(pid, libc::SIGKILL) };
             });
         }

@@ -1,4 +1,5 @@
-//! What I/O cost this process's children: major faults, blocks read; and whether the kernel accounts for time blocked.
+//! What I/O cost this process's children: major faults, blocks read; and whether the kernel accounts for time
+//! blocked.
 
 use std::io;
 use std::time::Duration;
@@ -30,8 +31,8 @@ impl Children {
     }
 }
 
-/// Whether the kernel accounts for the time processes are blocked: `task_delayacct` (5.14 and later), off by default.
-/// Before, it was always on where built in; then there is no such file.
+/// Whether the kernel accounts for the time processes are blocked: `task_delayacct` (5.14 and later), off by
+/// default. Before, it was always on where built in; then there is no such file.
 pub fn delay_accounting() -> bool {
     match std::fs::read_to_string("/proc/sys/kernel/task_delayacct") {
         Ok(text) => text.trim() == "1",

@@ -1,4 +1,5 @@
-//! Whether this process runs in a container, made by whom, and what such a container needs for headstart to record in it.
+//! Whether this process runs in a container, made by whom, and what such a container needs for headstart to
+//! record in it.
 
 use std::fs::File;
 use std::io::Read;
@@ -16,14 +17,14 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// The command line that gives what recording needs, without image and command. In a user namespace no capability is one over the
-    /// kernel: from within one, the line has none made.
+    /// The command line that gives what recording needs, without image and command. In a user namespace no
+    /// capability is one over the kernel: from within one, the line has none made.
     pub fn line(&self) -> String {
         self.line_from(is_user_namespace())
     }
 
     /// The same for people, and how the host records for the container.
-    pub fn way(&self) -> String {
+    pub fn description(&self) -> String {
         self.way_from(is_user_namespace())
     }
 
@@ -46,9 +47,10 @@ impl Manager {
     }
 }
 
-/// BPF programs need CAP_BPF and CAP_PERFMON, and where memory of BPF is still charged by RLIMIT_MEMLOCK (before Linux 5.11)
-/// CAP_IPC_LOCK; opening by handle CAP_DAC_READ_SEARCH, which nspawn gives by itself. The system calls are what systemd-nspawn's
-/// filter leaves out; podman and docker let them pass with the capabilities (seccomp.json of containers-common and of moby).
+/// BPF programs need CAP_BPF and CAP_PERFMON, and where memory of BPF is still charged by RLIMIT_MEMLOCK
+/// (before Linux 5.11) CAP_IPC_LOCK; opening by handle CAP_DAC_READ_SEARCH, which nspawn gives by itself. The
+/// system calls are what systemd-nspawn's filter leaves out; podman and docker let them pass with the
+/// capabilities (seccomp.json of containers-common and of moby).
 pub const MANAGERS: [Manager; 3] = [
     Manager {
         name: "systemd-nspawn",
@@ -77,8 +79,8 @@ fn covers_all(map: &str) -> bool {
     map.split_ascii_whitespace().eq(["0", "0", "4294967295"])
 }
 
-/// What made the container that this process runs in; `None` outside of containers. One that is none of [`MANAGERS`] is
-/// taken for the last, whose words most understand.
+/// What made the container that this process runs in; `None` outside of containers. One that is none of
+/// [`MANAGERS`] is taken for the last, whose words most understand.
 pub fn manager() -> Option<Manager> {
     below(Path::new("/"), std::env::var("container").ok())
 }
@@ -86,7 +88,7 @@ pub fn manager() -> Option<Manager> {
 /// As [`manager`], of the system at a path, and of what the environment says.
 fn below(root: &Path, environment: Option<String>) -> Option<Manager> {
     // systemd as process 1 writes down what its environment says; others leave a file.
-    let name = match environment.or_else(|| word(&root.join("run/systemd/container"))) {
+    let name = match environment.or_else(|| first_word(&root.join("run/systemd/container"))) {
         Some(name) => name,
         None if root.join("run/.containerenv").exists() => "podman".into(),
         None if root.join(".dockerenv").exists() => "docker".into(),
@@ -102,7 +104,7 @@ fn below(root: &Path, environment: Option<String>) -> Option<Manager> {
 }
 
 /// The text of a file that holds a word.
-fn word(path: &Path) -> Option<String> {
+fn first_word(path: &Path) -> Option<String> {
     let mut text = String::new();
     File::open(path).ok()?.take(64).read_to_string(&mut text).ok()?;
     Some(text)

@@ -1,5 +1,6 @@
-//! Being told by the kernel that somebody executes a file (fanotify(7), `FAN_OPEN_EXEC`), after the fact: nobody waits. It tells when
-//! a file is opened to be executed, so before the process is the new program; and of a program's interpreters, too.
+//! Being told by the kernel that somebody executes a file (fanotify(7), `FAN_OPEN_EXEC`), after the fact:
+//! nobody waits. It tells when a file is opened to be executed, so before the process is the new program; and
+//! of a program's interpreters, too.
 
 use crate::fanotify::Group;
 use crate::mounts::{Kind, MountTable};
@@ -12,7 +13,8 @@ use std::os::unix::ffi::OsStringExt;
 /// File systems whose executed files are told of, but for some of them.
 pub struct Executed(Group);
 
-/// So many mounts of a file system are tried until its root can be opened: those that lie below others cannot.
+/// So many mounts of a file system are tried until its root can be opened: those that lie below others
+/// cannot.
 const TRIED: usize = 32;
 
 /// A file that was opened to be executed.
@@ -42,7 +44,7 @@ impl Opened {
 }
 
 /// What is told of next.
-pub enum Told {
+pub enum ExecEvent {
     /// This.
     Opened(Opened),
     /// More was executed than is kept, or a file could not be opened for this process: some was not told of.
@@ -55,9 +57,10 @@ impl Executed {
         Ok(Executed(Group::new(libc::FAN_CLASS_NOTIF, libc::O_NONBLOCK)?))
     }
 
-    /// Tells of what is executed on each local file system that is mounted, in whichever mount namespace it is; also if it told of some already.
-    /// Gives on how many: on none where none is mounted. Fails where it is refused on all.
-    pub fn tell_of_all(&self, mounts: &MountTable) -> io::Result<usize> {
+    /// Tells of what is executed on each local file system that is mounted, in whichever mount namespace it
+    /// is; also if it told of some already. Gives on how many: on none where none is mounted. Fails where it
+    /// is refused on all.
+    pub fn mark_all(&self, mounts: &MountTable) -> io::Result<usize> {
         let how = libc::FAN_MARK_ADD | libc::FAN_MARK_FILESYSTEM;
         let mut seen = HashSet::new();
         let mut tried: HashMap<(u32, u32), usize> = HashMap::new();
@@ -102,16 +105,16 @@ impl Executed {
     }
 
     /// What is told of next; `None` if there is nothing now.
-    pub fn next(&self) -> io::Result<Option<Told>> {
+    pub fn next(&self) -> io::Result<Option<ExecEvent>> {
         let event = match self.0.next() {
-            // The kernel could not open that one file here, and has taken it off its list: a security module's rule, no descriptor left, a device
-            // that has gone.
-            Err(error) if !is_of_group(&error) => return Ok(Some(Told::Missed)),
+            // The kernel could not open that one file here, and has taken it off its list: a security
+            // module's rule, no descriptor left, a device that has gone.
+            Err(error) if !is_of_group(&error) => return Ok(Some(ExecEvent::Missed)),
             event => event?,
         };
         Ok(event.map(|event| match event.file {
-            Some(file) => Told::Opened(Opened { pid: event.pid, file }),
-            None => Told::Missed,
+            Some(file) => ExecEvent::Opened(Opened { pid: event.pid, file }),
+            None => ExecEvent::Missed,
         }))
     }
 }
@@ -137,15 +140,15 @@ mod tests {
     use std::process::Command;
 
     /// Paths of what this process's children have executed.
-    fn told(executed: &Executed) -> Vec<(u32, Opened)> {
-        let mut all = Vec::new();
+    fn executed_files(executed: &Executed) -> Vec<(u32, Opened)> {
+        let mut executed_files = Vec::new();
         while let Some(told) = executed.next().unwrap() {
             match told {
-                Told::Opened(opened) => all.push((opened.pid, opened)),
-                Told::Missed => panic!("one was missed"),
+                ExecEvent::Opened(opened) => executed_files.push((opened.pid, opened)),
+                ExecEvent::Missed => panic!("one was missed"),
             }
         }
-        all
+        executed_files
     }
 
     /// Has no descriptor left while something is executed.
@@ -154,7 +157,7 @@ mod tests {
     fn without_descriptors() {
         use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
         let executed = Executed::new().unwrap();
-        executed.tell_of_all(&MountTable::read().unwrap()).unwrap();
+        executed.mark_all(&MountTable::read().unwrap()).unwrap();
         let start = || assert!(Command::new("/bin/true").status().unwrap().success());
         let before = getrlimit(Resource::Nofile);
         start();
@@ -165,10 +168,14 @@ mod tests {
         setrlimit(Resource::Nofile, none).unwrap();
         let told = executed.next();
         setrlimit(Resource::Nofile, before).unwrap();
-        assert!(matches!(told, Ok(Some(Told::Missed))), "{:?}", told.map(drop));
+        assert!(
+            matches!(told, Ok(Some(ExecEvent::Missed))),
+            "{:?}",
+            told.map(drop)
+        );
         while executed.next().unwrap().is_some() {}
         start();
-        assert!(matches!(executed.next(), Ok(Some(Told::Opened(_)))));
+        assert!(matches!(executed.next(), Ok(Some(ExecEvent::Opened(_)))));
     }
 
     #[test]
@@ -199,8 +206,8 @@ mod tests {
         let path = |name: &str| fs.mount_point().join(name);
         let executed = Executed::new().unwrap();
         // All that was mounted may be unmounted for a moment.
-        assert_eq!(executed.tell_of_all(&MountTable::parse(b"")).unwrap(), 0);
-        assert!(executed.tell_of_all(&MountTable::read().unwrap()).unwrap() >= 1);
+        assert_eq!(executed.mark_all(&MountTable::parse(b"")).unwrap(), 0);
+        assert!(executed.mark_all(&MountTable::read().unwrap()).unwrap() >= 1);
         let told = |executed: &Executed| -> Vec<(u32, Opened)> {
             let below = |opened: &Opened| {
                 opened
@@ -208,7 +215,7 @@ mod tests {
                     .unwrap()
                     .starts_with(fs.mount_point().as_os_str().as_encoded_bytes())
             };
-            told(executed)
+            executed_files(executed)
                 .into_iter()
                 .filter(|(_, opened)| below(opened))
                 .collect()
@@ -221,21 +228,21 @@ mod tests {
         // One that is read is not executed.
         std::fs::read(path("two")).unwrap();
         let pid = start("one");
-        let all = told(&executed);
-        assert_eq!(all.len(), 1);
-        let (by, opened) = &all[0];
+        let files = told(&executed);
+        assert_eq!(files.len(), 1);
+        let (by, opened) = &files[0];
         assert_eq!(*by, pid);
         assert_eq!(opened.path().unwrap(), path("one").as_os_str().as_encoded_bytes());
         executed.leave(opened).unwrap();
         start("one");
         start("two");
-        let all = told(&executed);
-        assert_eq!(all.len(), 1);
+        let files = told(&executed);
+        assert_eq!(files.len(), 1);
         assert_eq!(
-            all[0].1.path().unwrap(),
+            files[0].1.path().unwrap(),
             path("two").as_os_str().as_encoded_bytes()
         );
-        drop(all);
+        drop(files);
         executed.leave_none().unwrap();
         start("one");
         assert_eq!(told(&executed).len(), 1);

@@ -1,16 +1,18 @@
-//! Being asked by the kernel before somebody executes a file (fanotify(7), `FAN_OPEN_EXEC_PERM`): whoever executes it waits for the
-//! answer. And a switch that ends the process that is to answer and does not: with it ends whatever waits for it.
+//! Being asked by the kernel before somebody executes a file (fanotify(7), `FAN_OPEN_EXEC_PERM`): whoever
+//! executes it waits for the answer. And a switch that ends the process that is to answer and does not: with
+//! it ends whatever waits for it.
 
+use crate::ask_within::ask_within;
 use crate::fanotify::Group;
 use crate::process::ProcessStat;
-use crate::within::within;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-/// Files that are asked about before they are executed. When it is closed, also by the end of its process, whatever waits goes on.
+/// Files that are asked about before they are executed. When it is closed, also by the end of its process,
+/// whatever waits goes on.
 pub struct Executions(Group);
 
 /// Somebody who waits to be allowed to execute a file.
@@ -20,8 +22,9 @@ pub struct Execution {
     file: OwnedFd,
 }
 
-/// Whether the kernel marks itself as tainted when files are asked about, and says in its log that this may lead to a deadlock: Debian's do
-/// (fanotify-taint-on-use-of-fanotify_access_permissions.patch). Not where it is marked so already.
+/// Whether the kernel marks itself as tainted when files are asked about, and says in its log that this may
+/// lead to a deadlock: Debian's do (fanotify-taint-on-use-of-fanotify_access_permissions.patch). Not where it
+/// is marked so already.
 pub fn taint() -> bool {
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();
     taints(&read("/proc/version"), &read("/proc/sys/kernel/tainted"))
@@ -30,7 +33,8 @@ pub fn taint() -> bool {
 fn taints(version: &str, tainted: &str) -> bool {
     /// `TAINT_AUX`, linux/panic.h.
     const AUX: u64 = 1 << 16;
-    // Its packages are built with their version in the text: "#1 SMP PREEMPT_DYNAMIC Debian 6.12.57-1 (2025-11-05)".
+    // Its packages are built with their version in the text: "#1 SMP PREEMPT_DYNAMIC Debian 6.12.57-1
+    // (2025-11-05)".
     let debian = version
         .rsplit_once('#')
         .is_some_and(|(_, build)| build.contains(" Debian "));
@@ -44,13 +48,14 @@ fn taints(version: &str, tainted: &str) -> bool {
 impl Executions {
     /// Needs CAP_SYS_ADMIN.
     ///
-    /// An execution of what cannot be opened here is denied by the kernel. So opening waits: for a lease (fcntl(2)) 45 s, and whoever has a file may lease it.
+    /// An execution of what cannot be opened here is denied by the kernel. So opening waits: for a lease
+    /// (fcntl(2)) 45 s, and whoever has a file may lease it.
     pub fn new() -> io::Result<Executions> {
         Ok(Executions(Group::new(libc::FAN_CLASS_CONTENT, 0)?))
     }
 
-    /// From now on whoever executes this inode waits for an answer. A kernel without permission events says `EINVAL`, a security
-    /// module `EACCES` or `EPERM`.
+    /// From now on whoever executes this inode waits for an answer. A kernel without permission events says
+    /// `EINVAL`, a security module `EACCES` or `EPERM`.
     pub fn ask_about(&self, file: BorrowedFd<'_>) -> io::Result<()> {
         self.0
             .mark(libc::FAN_MARK_ADD, libc::FAN_OPEN_EXEC_PERM, Some(file))
@@ -90,12 +95,12 @@ impl AsFd for Executions {
     }
 }
 
-/// Ends this process (SIGKILL) when it was not [set](DeadMansSwitch::set) again in time: a timer in the kernel, so also if the process is stopped
-/// or frozen (by a cgroup of version 2).
+/// Ends this process (SIGKILL) when it was not [set](DeadMansSwitch::set) again in time: a timer in the
+/// kernel, so also if the process is stopped or frozen (by a cgroup of version 2).
 pub struct DeadMansSwitch(libc::c_int);
 
-/// The number of a switch without a timer of its own: the alarm of the process. A forked child does not have it either, and it
-/// counts for nothing against a limit (`RLIMIT_SIGPENDING`).
+/// The number of a switch without a timer of its own: the alarm of the process. A forked child does not have
+/// it either, and it counts for nothing against a limit (`RLIMIT_SIGPENDING`).
 const ALARM: libc::c_int = -1;
 
 impl DeadMansSwitch {
@@ -121,7 +126,8 @@ impl DeadMansSwitch {
         }
     }
 
-    /// The same; where there is no timer to be had, by the alarm of the process (SIGALRM, which nothing here handles).
+    /// The same; where there is no timer to be had, by the alarm of the process (SIGALRM, which nothing here
+    /// handles).
     pub fn or_alarm() -> io::Result<DeadMansSwitch> {
         DeadMansSwitch::new().or_else(|error| match crate::launch::ends_by(libc::SIGALRM) {
             Ok(()) => Ok(DeadMansSwitch(ALARM)),
@@ -164,29 +170,32 @@ impl DeadMansSwitch {
 /// A process's memory is read within this time, or not at all.
 const READ_WITHIN: Duration = Duration::from_millis(50);
 
-/// What a process of this user's was executed with, as it has it now: with a NUL behind each argument, `most` bytes at most. `None` where that cannot be read within [`READ_WITHIN`],
-/// or is not in memory: nobody waits for the memory of others, and `/proc/PID/cmdline` would wait for a file system of the process's own, if that has mapped one there.
+/// What a process of this user's was executed with, as it has it now: with a NUL behind each argument, `most`
+/// bytes at most. `None` where that cannot be read within [`READ_WITHIN`], or is not in memory: nobody waits
+/// for the memory of others, and `/proc/PID/cmdline` would wait for a file system of the process's own, if
+/// that has mapped one there.
 pub fn executed_with(pid: u32, user: u32, most: usize) -> Option<Vec<u8>> {
-    within(user, READ_WITHIN, Box::new(move || read_executed(pid, most)))
+    ask_within(user, READ_WITHIN, Box::new(move || read_executed(pid, most)))
 }
 
 fn read_executed(pid: u32, most: usize) -> Option<Vec<u8>> {
-    let stat = ProcessStat::of(pid)?;
+    let stat = ProcessStat::for_process(pid)?;
     let length = usize::try_from(stat.arguments_end.checked_sub(stat.arguments)?).ok()?;
     let mut bytes = vec![0; length.min(most)];
-    Memory::of(pid)?.read_all(stat.arguments, &mut bytes)?;
+    Memory::open(pid)?.read_all(stat.arguments, &mut bytes)?;
     Some(bytes)
 }
 
 /// Another process's memory, as far as it is in memory.
 struct Memory {
     bytes: File,
-    /// A number of 64 bits for each page, the highest of which tells whether it is there (proc_pid_pagemap(5)).
+    /// A number of 64 bits for each page, the highest of which tells whether it is there
+    /// (proc_pid_pagemap(5)).
     present: File,
 }
 
 impl Memory {
-    fn of(pid: u32) -> Option<Memory> {
+    fn open(pid: u32) -> Option<Memory> {
         Some(Memory {
             bytes: File::open(format!("/proc/{pid}/mem")).ok()?,
             present: File::open(format!("/proc/{pid}/pagemap")).ok()?,
@@ -251,7 +260,8 @@ mod tests {
         eprintln!("has them");
         let mut line = String::new();
         io::stdin().read_line(&mut line).unwrap();
-        // SAFETY: replaces the page of its arguments, and with it perhaps of the first frames of `main`, to which nobody returns.
+        // SAFETY: replaces the page of its arguments, and with it perhaps of the first frames of `main`, to
+        // which nobody returns.
         let mapped = unsafe {
             libc::mmap(
                 from as *mut libc::c_void,
@@ -335,8 +345,8 @@ mod tests {
 
     fn program(dir: &Path, name: &str) -> std::path::PathBuf {
         let path = dir.join(name);
-        // By a process of its own: what this one writes, one that another test has just forked has open for writing, too, and nobody can
-        // execute it until then.
+        // By a process of its own: what this one writes, one that another test has just forked has open for
+        // writing, too, and nobody can execute it until then.
         let copied = Command::new("cp").arg("/bin/true").arg(&path).status().unwrap();
         assert!(copied.success());
         path

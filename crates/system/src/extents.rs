@@ -6,15 +6,16 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 
 const LAST: u32 = 0x1;
-/// What has no place on the device that could be read: location unknown (0x2), not yet allocated (0x4), data inside
-/// metadata (0x200, inline or in a tail), allocated but never written (0x800: reads as zeros without any read).
+/// What has no place on the device that could be read: location unknown (0x2), not yet allocated (0x4), data
+/// inside metadata (0x200, inline or in a tail), allocated but never written (0x800: reads as zeros without
+/// any read).
 const NOWHERE: u32 = 0x2 | 0x4 | 0x200 | UNWRITTEN;
 const UNWRITTEN: u32 = 0x800;
 /// Compressed or encrypted: it has another length on the device.
 const ENCODED: u32 = 0x8;
 
-/// The most extents that are listed of one file: beyond it is fragmented so badly that the order of its parts no longer
-/// matters, and the list would grow without bound.
+/// The most extents that are listed of one file: beyond it is fragmented so badly that the order of its parts
+/// no longer matters, and the list would grow without bound.
 pub const MAX_EXTENTS: usize = 1 << 20;
 
 /// A buffer for FIEMAP calls, to use for many files.
@@ -32,9 +33,9 @@ impl Mapper {
         Mapper(Fiemap::new())
     }
 
-    /// The extents of an open file (on ext4 of a directory too) that are on the device, by logical offset; those that
-    /// continue each other are joined. The last may reach beyond the file's end. Compressed data (btrfs, erofs) has
-    /// its compressed place with its uncompressed length.
+    /// The extents of an open file (on ext4 of a directory too) that are on the device, by logical offset;
+    /// those that continue each other are joined. The last may reach beyond the file's end. Compressed data
+    /// (btrfs, erofs) has its compressed place with its uncompressed length.
     ///
     /// Fails with EOPNOTSUPP or ENOTTY where the file system tells no extents (squashfs, vfat).
     pub fn extents(&mut self, fd: BorrowedFd<'_>) -> io::Result<Vec<Extent>> {

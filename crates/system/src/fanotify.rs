@@ -11,13 +11,14 @@ pub(crate) struct Group(OwnedFd);
 pub(crate) struct Event {
     /// The process; 0 if that is in no pid namespace that can be seen from here.
     pub(crate) pid: u32,
-    /// The file; `None` where it could not be opened, or where more came than are kept, and some were not told of.
+    /// The file; `None` where it could not be opened, or where more came than are kept, and some were not
+    /// told of.
     pub(crate) file: Option<OwnedFd>,
 }
 
 impl Group {
-    /// Of this class. Reading the group does not wait for an event. Reading an event opens its file: `opening` has the further flags of that. Needs
-    /// CAP_SYS_ADMIN.
+    /// Of this class. Reading the group does not wait for an event. Reading an event opens its file:
+    /// `opening` has the further flags of that. Needs CAP_SYS_ADMIN.
     pub(crate) fn new(class: libc::c_uint, opening: libc::c_int) -> io::Result<Group> {
         const OPENED: libc::c_int = libc::O_RDONLY | libc::O_LARGEFILE | libc::O_CLOEXEC;
         let how = class | libc::FAN_CLOEXEC | libc::FAN_NONBLOCK;
@@ -30,7 +31,8 @@ impl Group {
         Ok(Group(unsafe { OwnedFd::from_raw_fd(group) }))
     }
 
-    /// Adds or removes a mark on this file, or on what it is on; with `None` on nothing, for what needs no file.
+    /// Adds or removes a mark on this file, or on what it is on; with `None` on nothing, for what needs no
+    /// file.
     pub(crate) fn mark(&self, how: libc::c_uint, mask: u64, file: Option<BorrowedFd<'_>>) -> io::Result<()> {
         let file = file.map_or(libc::AT_FDCWD, |file| file.as_raw_fd());
         // SAFETY: numbers, and no path: the descriptor itself is meant.
@@ -64,7 +66,8 @@ impl Group {
             if got < 0 {
                 let error = io::Error::last_os_error();
                 return match error.kind() {
-                    // An event whose file could not be opened without waiting, as one with a lease, is taken from the queue with the same error.
+                    // An event whose file could not be opened without waiting, as one with a lease, is taken
+                    // from the queue with the same error.
                     io::ErrorKind::WouldBlock if self.has_more() => Ok(Some(Event { pid: 0, file: None })),
                     io::ErrorKind::WouldBlock => Ok(None),
                     io::ErrorKind::Interrupted => continue,

@@ -1,9 +1,11 @@
-//! For a while the kernel maps nothing around a fault, so that every touch of a mapped page is a fault that can be seen.
+//! For a while the kernel maps nothing around a fault, so that every touch of a mapped page is a fault that
+//! can be seen.
 //!
-//! How much it maps is a number of debugfs that is one for the whole machine. So it is changed by one at a time, on the machine
-//! itself and not from a container, for a bounded time, and put back whatever happens: by whoever changed it; by a process of its
-//! own, the *keeper*, when that one is gone or does not come back in time; and if both were killed, by the next start of
-//! headstart, for the number that was there is kept in `/run` meanwhile. Another boot begins with the kernel's own number.
+//! How much it maps is a number of debugfs that is one for the whole machine. So it is changed by one at a
+//! time, on the machine itself and not from a container, for a bounded time, and put back whatever happens:
+//! by whoever changed it; by a process of its own, the *keeper*, when that one is gone or does not come back
+//! in time; and if both were killed, by the next start of headstart, for the number that was there is kept in
+//! `/run` meanwhile. Another boot begins with the kernel's own number.
 
 use crate::launch::fork_for_system_calls;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -48,9 +50,9 @@ pub struct NoFaultAround {
 }
 
 impl NoFaultAround {
-    /// From now on, for `at_most`. Fails where that is not possible: without root's rights, in a container, where debugfs is
-    /// forbidden (lockdown), while another does it.
-    pub fn begin(at_most: Duration) -> io::Result<NoFaultAround> {
+    /// From now on, for `at_most`. Fails where that is not possible: without root's rights, in a container,
+    /// where debugfs is forbidden (lockdown), while another does it.
+    pub fn start(at_most: Duration) -> io::Result<NoFaultAround> {
         let knob = open_alone()?;
         let before = knob.read()?;
         if before <= knob.page {
@@ -64,8 +66,8 @@ impl NoFaultAround {
         DirBuilder::new().recursive(true).mode(0o700).create(RUN)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let kept = openat(CWD, KEPT, flags, Mode::RUSR | Mode::WUSR)?;
-        write(&kept, &Text::of(before))?;
-        let it = match keep(&knob, &Text::of(before), KEPT, at_most) {
+        write(&kept, &Text::from_number(before))?;
+        let restricted = match keep(&knob, &Text::from_number(before), KEPT, at_most) {
             Ok(keeper) => NoFaultAround {
                 knob,
                 before,
@@ -77,8 +79,8 @@ impl NoFaultAround {
             }
         };
         // Should it fail, `it` is dropped, and all is as before.
-        write(&it.knob.file, &Text::of(it.knob.page))?;
-        Ok(it)
+        write(&restricted.knob.file, &Text::from_number(restricted.knob.page))?;
+        Ok(restricted)
     }
 }
 
@@ -88,8 +90,9 @@ impl Drop for NoFaultAround {
         let Some((keeper, told)) = self.keeper.take() else {
             return;
         };
-        // The keeper does the same: should this fail, it tries once more, and what is kept stays for the next start.
-        put_back(&self.knob, &Text::of(self.before), KEPT);
+        // The keeper does the same: should this fail, it tries once more, and what is kept stays for the next
+        // start.
+        put_back(&self.knob, &Text::from_number(self.before), KEPT);
         drop(told);
         let since = Instant::now();
         while matches!(
@@ -110,8 +113,8 @@ pub fn is_possible() -> bool {
     open_of_machine().is_ok()
 }
 
-/// Puts back what a killed headstart has left, if there is any; returns the number that was put back. Costs one look at `/run`
-/// otherwise.
+/// Puts back what a killed headstart has left, if there is any; returns the number that was put back. Costs
+/// one look at `/run` otherwise.
 pub fn mend() -> io::Result<Option<u64>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let kept = match openat(CWD, KEPT, flags, Mode::empty()) {
@@ -128,10 +131,11 @@ pub fn mend() -> io::Result<Option<u64>> {
     if statat(CWD, KEPT, AtFlags::SYMLINK_NOFOLLOW).is_err() {
         return Ok(None);
     }
-    // Whatever else is there somebody has set since; and where the number is not whole, nothing was changed yet.
+    // Whatever else is there somebody has set since; and where the number is not whole, nothing was changed
+    // yet.
     let before = number(&kept).filter(|_| knob.number() == Some(knob.page));
     if let Some(before) = before {
-        write(&knob.file, &Text::of(before))?;
+        write(&knob.file, &Text::from_number(before))?;
     }
     unlink(KEPT)?;
     Ok(before)
@@ -147,8 +151,8 @@ struct Knob {
 }
 
 impl Knob {
-    /// That of a debugfs.
-    fn of(debugfs: OwnedFd) -> rustix::io::Result<Knob> {
+    /// Opens the knob of a debugfs.
+    fn open(debugfs: OwnedFd) -> rustix::io::Result<Knob> {
         Ok(Knob {
             file: openat(&debugfs, NAME, KNOB_FLAGS | OFlags::RDWR, Mode::empty())?,
             debugfs,
@@ -188,13 +192,13 @@ fn open_of_machine() -> io::Result<Knob> {
 
 fn open_knob() -> io::Result<Knob> {
     let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let mounted = open(MOUNTED, directory, Mode::empty()).and_then(Knob::of);
+    let mounted = open(MOUNTED, directory, Mode::empty()).and_then(Knob::open);
     let knob = match mounted {
         // Where it is not mounted, it is for this process alone, and nowhere.
         Err(Errno::NOENT) => {
             let context = fsopen(c"debugfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
             fsconfig_create(context.as_fd())?;
-            Knob::of(fsmount(
+            Knob::open(fsmount(
                 context.as_fd(),
                 FsMountFlags::FSMOUNT_CLOEXEC,
                 MountAttrFlags::empty(),
@@ -215,7 +219,7 @@ struct Text {
 }
 
 impl Text {
-    fn of(mut number: u64) -> Text {
+    fn from_number(mut number: u64) -> Text {
         let mut text = Text {
             bytes: [b'0'; 20],
             from: 19,
@@ -258,8 +262,8 @@ fn put_back(knob: &Knob, before: &Text, kept: &CStr) {
     }
 }
 
-/// Forks the keeper. It lives until what is returned is closed, by its owner's end at the latest, or the time is over, and then puts
-/// the number back.
+/// Forks the keeper. It lives until what is returned is closed, by its owner's end at the latest, or the time
+/// is over, and then puts the number back.
 fn keep(knob: &Knob, before: &Text, kept: &CStr, at_most: Duration) -> io::Result<(Pid, OwnedFd)> {
     let (told, tell) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     let timeout = Timespec {
@@ -284,7 +288,7 @@ mod tests {
     #[test]
     fn numbers_are_written_as_the_kernel_reads_them() {
         for number in [0, 7, 10, 4096, 65536, 1 << 25, u64::MAX] {
-            assert_eq!(Text::of(number).bytes(), number.to_string().as_bytes());
+            assert_eq!(Text::from_number(number).bytes(), number.to_string().as_bytes());
         }
     }
 
@@ -321,8 +325,8 @@ mod tests {
         .unwrap();
         std::fs::write(&note, "65536").unwrap();
         let note = CString::new(note.to_str().unwrap()).unwrap();
-        let knob = Knob::of(std::fs::File::open(dir).unwrap().into()).unwrap();
-        keep(&knob, &Text::of(65536), &note, at_most).unwrap()
+        let knob = Knob::open(std::fs::File::open(dir).unwrap().into()).unwrap();
+        keep(&knob, &Text::from_number(65536), &note, at_most).unwrap()
     }
 
     fn is_put_back(dir: &Path) -> bool {

@@ -17,7 +17,7 @@ impl Available {
         *self == Available::Yes
     }
 
-    fn when(condition: bool, reason: &str) -> Available {
+    fn available_if(condition: bool, reason: &str) -> Available {
         if condition {
             Available::Yes
         } else {
@@ -97,19 +97,19 @@ pub fn features() -> Features {
         openat2: system_call(libc::SYS_openat2, "5.6"),
         cachestat: cachestat(),
         io_uring: io_uring(),
-        psi: Available::when(
+        psi: Available::available_if(
             std::fs::read("/proc/pressure/memory").is_ok(),
             "the kernel keeps no pressure information: boot with psi=1",
         ),
-        btf: Available::when(
+        btf: Available::available_if(
             Path::new("/sys/kernel/btf/vmlinux").exists(),
             "/sys/kernel/btf/vmlinux is missing: the kernel was built without CONFIG_DEBUG_INFO_BTF",
         ),
-        tracefs: Available::when(
+        tracefs: Available::available_if(
             tracefs.iter().any(|dir| Path::new(dir).is_dir()),
             "no tracefs at /sys/kernel/tracing: mount -t tracefs tracefs /sys/kernel/tracing",
         ),
-        delay_accounting: Available::when(
+        delay_accounting: Available::available_if(
             crate::blocked::delay_accounting(),
             "off: sysctl kernel.task_delayacct=1",
         ),
@@ -210,9 +210,9 @@ mod tests {
             capabilities("CapEff:\t0000000000000005\n"),
             ["CHOWN", "DAC_READ_SEARCH"]
         );
-        let all = capabilities("CapPrm:\t0\nCapEff:\t000001ffffffffff\n");
+        let names = capabilities("CapPrm:\t0\nCapEff:\t000001ffffffffff\n");
         assert_eq!(
-            (all.len(), all[39].as_str(), all[21].as_str()),
+            (names.len(), names[39].as_str(), names[21].as_str()),
             (41, "BPF", "SYS_ADMIN")
         );
         assert_eq!(capabilities("nonsense"), [""; 0]);
@@ -230,18 +230,18 @@ mod tests {
     #[test]
     fn selinux_is_told_by_its_switch_and_this_processs_context() {
         let context = "system_u:system_r:init_t:s0\n\0";
-        let found = |enforce| selinux_of(enforce, context).map(|it| (it.enforces, it.context));
-        assert_eq!(found("1"), Some((true, "system_u:system_r:init_t:s0".into())));
-        assert!(!found("0\n").unwrap().0);
+        let parsed = |enforce| selinux_of(enforce, context).map(|it| (it.enforces, it.context));
+        assert_eq!(parsed("1"), Some((true, "system_u:system_r:init_t:s0".into())));
+        assert!(!parsed("0\n").unwrap().0);
         assert_eq!(selinux_of("1", "\0"), None);
     }
 
     #[test]
     fn this_kernel_has_what_its_release_says() {
-        let found = features();
-        assert!(found.openat2.yes(), "{found:?}");
+        let features = features();
+        assert!(features.openat2.yes(), "{features:?}");
         assert_eq!(
-            found.kernel,
+            features.kernel,
             std::fs::read_to_string("/proc/sys/kernel/osrelease")
                 .unwrap()
                 .trim()

@@ -50,13 +50,14 @@ pub struct Stat {
 }
 
 impl Stat {
-    /// Whether a user may read it, by its owner and permissions. Who is in a group is not asked: what only a group may read, and what
-    /// all but a group may, counts as closed.
+    /// Whether a user may read it, by its owner and permissions. Who is in a group is not asked: what only a
+    /// group may read, and what all but a group may, counts as closed.
     pub fn may_be_read_by(&self, user: u32) -> bool {
         self.is_open_to(user, 0o4)
     }
 
-    /// Whether a user may look up names in it, a directory, by its owner and permissions; as [`Stat::may_be_read_by`].
+    /// Whether a user may look up names in it, a directory, by its owner and permissions; as
+    /// [`Stat::may_be_read_by`].
     pub fn may_be_searched_by(&self, user: u32) -> bool {
         self.is_open_to(user, 0o1)
     }
@@ -69,8 +70,8 @@ impl Stat {
         user == 0 || self.mode & needed == needed
     }
 
-    /// Whether others than the owner and root may write it. Whom an access control list lets write, the bits of the group
-    /// tell of (acl(5)); a symbolic link nobody writes.
+    /// Whether others than the owner and root may write it. Whom an access control list lets write, the bits
+    /// of the group tell of (acl(5)); a symbolic link nobody writes.
     pub fn others_may_write(&self) -> bool {
         let by_group = self.mode & 0o020 != 0 && self.group != 0;
         let by_all = self.mode & 0o002 != 0;
@@ -78,7 +79,8 @@ impl Stat {
     }
 }
 
-/// Whether an access control list (acl(5)) may say more of an open file, also one opened with O_PATH, than its permissions do.
+/// Whether an access control list (acl(5)) may say more of an open file, also one opened with O_PATH, than
+/// its permissions do.
 pub fn has_access_list(fd: BorrowedFd<'_>) -> bool {
     // The descriptor itself would have to be open for reading.
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
@@ -97,8 +99,8 @@ pub fn stat(fd: impl AsFd) -> io::Result<Stat> {
         | StatxFlags::MTIME
         | StatxFlags::UID
         | StatxFlags::GID;
-    let found = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT, flags)?;
-    Ok(Stat::from(found))
+    let facts = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT, flags)?;
+    Ok(Stat::from(facts))
 }
 
 impl From<Statx> for Stat {
@@ -129,8 +131,9 @@ pub fn generation(fd: BorrowedFd<'_>) -> u32 {
     crate::sys::generation(fd).unwrap_or(0)
 }
 
-/// Whether somebody has a lock on the file at `path`, as the kernel's table tells (proc_locks(5)): nobody is kept from taking one by asking. The file
-/// system has to be one whose number is the same there and by stat(2), such as a tmpfs. False where nothing is there.
+/// Whether somebody has a lock on the file at `path`, as the kernel's table tells (proc_locks(5)): nobody is
+/// kept from taking one by asking. The file system has to be one whose number is the same there and by
+/// stat(2), such as a tmpfs. False where nothing is there.
 pub fn is_locked(path: &Path) -> io::Result<bool> {
     let file = match std::fs::symlink_metadata(path) {
         Ok(file) => file,

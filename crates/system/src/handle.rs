@@ -1,5 +1,6 @@
-//! File handles: an inode by number and generation instead of by path. Making them up needs `CAP_DAC_READ_SEARCH`, and
-//! whoever opens one passes by all directories: [`crate::handle_opener::HandleOpener`] does so for files a plan names, by its rules.
+//! File handles: an inode by number and generation instead of by path. Making them up needs
+//! `CAP_DAC_READ_SEARCH`, and whoever opens one passes by all directories:
+//! [`crate::handle_opener::HandleOpener`] does so for files a plan names, by its rules.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -39,8 +40,8 @@ impl Handle {
         handle
     }
 
-    /// The handle of an inode of a file system of that type. Most take generation 0 for any. `None` where inode number
-    /// and generation make no handle.
+    /// The handle of an inode of a file system of that type. Most take generation 0 for any. `None` where
+    /// inode number and generation make no handle.
     pub fn of_inode(fstype: &str, inode: u64, generation: u32) -> Option<Handle> {
         let generation = generation.to_ne_bytes();
         match (fstype, u32::try_from(inode)) {
@@ -66,15 +67,17 @@ impl Handle {
         )
     }
 
-    /// The handle of an inode of EROFS, of any generation, since that encodes inode numbers of 64 bits: the higher half first.
+    /// The handle of an inode of EROFS, of any generation, since that encodes inode numbers of 64 bits: the
+    /// higher half first.
     pub fn of_erofs(inode: u64) -> Handle {
         let (high, low) = ((inode >> 32) as u32, inode as u32);
         let parts = [high, low, 0].map(u32::to_ne_bytes);
         Handle::new(INO64_GEN, &[&parts[0], &parts[1], &parts[2]])
     }
 
-    /// The handle of what a descriptor leads to, which may be one to look only (`O_PATH`), and the id of the mount it is on.
-    pub fn of(file: BorrowedFd<'_>) -> io::Result<(Handle, i32)> {
+    /// The handle of what a descriptor leads to, which may be one to look only (`O_PATH`), and the id of the
+    /// mount it is on.
+    pub fn from_fd(file: BorrowedFd<'_>) -> io::Result<(Handle, i32)> {
         let mut handle = Handle::new(0, &[]);
         handle.bytes = MOST as u32;
         let mut mount = 0;
@@ -95,8 +98,8 @@ impl Handle {
         }
     }
 
-    /// Inode number and generation. Others than these file systems use the same types for other contents (tmpfs and
-    /// FUSE do).
+    /// Inode number and generation. Others than these file systems use the same types for other contents
+    /// (tmpfs and FUSE do).
     pub fn decode(&self, fstype: &str) -> Option<(u64, u32)> {
         match (fstype, self.kind) {
             ("ext2" | "ext3" | "ext4" | "f2fs" | "xfs", INO32_GEN | INO32_GEN_PARENT) => {
@@ -117,11 +120,12 @@ impl Handle {
         u64::from_ne_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|i| self.data.get(offset + i).copied().unwrap_or(0)))
     }
 
-    /// PathResolver (`O_PATH`) the inode on the file system of `mount`, a descriptor of anything on it that is open in earnest.
-    /// ESTALE if there is none of that number and generation, EPERM without `CAP_DAC_READ_SEARCH`.
+    /// PathResolver (`O_PATH`) the inode on the file system of `mount`, a descriptor of anything on it that
+    /// is open in earnest. ESTALE if there is none of that number and generation, EPERM without
+    /// `CAP_DAC_READ_SEARCH`.
     pub fn open(&self, mount: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-        // SAFETY: `self` has the layout of struct file_handle and holds as many bytes as its first field says; the
-        // kernel only reads it.
+        // SAFETY: `self` has the layout of struct file_handle and holds as many bytes as its first field
+        // says; the kernel only reads it.
         let fd = unsafe {
             libc::open_by_handle_at(
                 mount.as_raw_fd(),

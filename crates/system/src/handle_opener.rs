@@ -1,13 +1,13 @@
-//! Files of a mounted ext2, ext3 or ext4 by file handle: of all metadata only their inodes are read, no directory above
-//! them. On one head that spares a jump for each directory before the first byte of data.
+//! Files of a mounted ext2, ext3 or ext4 by file handle: of all metadata only their inodes are read, no
+//! directory above them. On one head that spares a jump for each directory before the first byte of data.
 //!
-//! A handle passes by the directories, and with them by what a path would be refused for, so a path of a plan has the
-//! last word still: the mount table must lead it to the very mount the opener is of, which shows the whole of a local file
-//! system; what the handle leads to must be a regular file of the inode number and generation that the plan says, and of
-//! its size and modification time where those are expected ([`crate::open::open_pinned`]). So the worst a crafted plan does
-//! is to have a file read ahead that is on that file system under another name than it says, whose number and generation
-//! it knows.
-//! Whatever is not opened here may still be by path.
+//! A handle passes by the directories, and with them by what a path would be refused for, so a path of a plan
+//! has the last word still: the mount table must lead it to the very mount the opener is of, which shows the
+//! whole of a local file system; what the handle leads to must be a regular file of the inode number and
+//! generation that the plan says, and of its size and modification time where those are expected
+//! ([`crate::open::open_pinned`]). So the worst a crafted plan does is to have a file read ahead that is on
+//! that file system under another name than it says, whose number and generation it knows. Whatever is not
+//! opened here may still be by path.
 
 use crate::files::{self, Type};
 use crate::handle::Handle;
@@ -31,20 +31,20 @@ pub struct HandleOpener {
 impl HandleOpener {
     /// The opener of a mount. Fails where the file system is none of these, a part of it is mounted, or
     /// `CAP_DAC_READ_SEARCH` is missing.
-    pub fn of(mounts: &MountTable, mount: &Mount) -> io::Result<HandleOpener> {
+    pub fn new(mounts: &MountTable, mount: &Mount) -> io::Result<HandleOpener> {
         let whole = mount.root.as_bytes() == b"/";
         if !matches!(mount.fstype.as_str(), "ext2" | "ext3" | "ext4") || !whole || !mounts.is_local(mount) {
             return Err(io::ErrorKind::Unsupported.into());
         }
         // Something else may have been mounted over it since.
         let root = open_root(mounts, mount).map_err(io::Error::other)?;
-        let found = files::stat(&root)?;
+        let facts = files::stat(&root)?;
         let device = (mount.major, mount.minor);
-        if (found.major, found.minor) != device {
+        if (facts.major, facts.minor) != device {
             return Err(io::ErrorKind::Unsupported.into());
         }
         // Its own inode is in memory. If this one may be opened others may be.
-        handle(&mount.fstype, found.inode, 0)?.open(root.as_fd())?;
+        handle(&mount.fstype, facts.inode, 0)?.open(root.as_fd())?;
         Ok(HandleOpener {
             root,
             mount: mount.id,
@@ -53,8 +53,8 @@ impl HandleOpener {
         })
     }
 
-    /// Opens the regular file of the inode number and generation that are expected (0 is one, not any) for a path that
-    /// should lead to it. Without knowing both nothing is opened.
+    /// Opens the regular file of the inode number and generation that are expected (0 is one, not any) for a
+    /// path that should lead to it. Without knowing both nothing is opened.
     pub fn open(&self, mounts: &MountTable, path: &Path, expect: &Expect) -> Result<Opened, Skip> {
         let changed = |what| Skip::Changed { what };
         let inode = expect.inode.ok_or(changed("inode"))?;

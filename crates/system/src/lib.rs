@@ -1,11 +1,14 @@
-//! This machine, as far as two crates or more ask for it: what is mounted ([`mounts`]), how a file is opened without harm ([`open`], many at once
-//! [`path_resolver`]), what a device is and costs ([`device`]), where data ([`extents`]) and ext2/3/4 metadata ([`ext4`]) lie, what somebody is about to
-//! execute ([`executions`]), how much is mapped around a fault ([`fault_around`]), what is in memory ([`residency`]), how much memory and pressure there
-//! is ([`memory`]), how a thread begins ([`thread`]), what the kernel offers ([`features`]); and all of it for a list of paths, as a plan needs it
-//! ([`snapshot`]).
+//! This machine, as far as two crates or more ask for it: what is mounted ([`mounts`]), how a file is opened
+//! without harm ([`open`], many at once [`path_resolver`]), what a device is and costs ([`device`]), where
+//! data ([`extents`]) and ext2/3/4 metadata ([`ext4`]) lie, what somebody is about to execute
+//! ([`executions`]), how much is mapped around a fault ([`fault_around`]), what is in memory ([`residency`]),
+//! how much memory and pressure there is ([`memory`]), how a thread begins ([`thread`]), what the kernel
+//! offers ([`features`]); and all of it for a list of paths, as a plan needs it ([`snapshot`]).
 //!
-//! Every ioctl and, but for the recorder's and `headstart-init`'s, all `unsafe` of headstart is in this crate.
+//! Every ioctl and, but for the recorder's and `headstart-init`'s, all `unsafe` of headstart is in this
+//! crate.
 
+pub mod ask_within;
 pub mod blocked;
 pub mod container;
 pub mod device;
@@ -44,4 +47,3 @@ pub mod sys;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod thread;
-pub mod within;

@@ -1,19 +1,21 @@
-//! Bounds that a background process sets itself, so that it is the one that fails when something asks too much of it.
+//! Bounds that a background process sets itself, so that it is the one that fails when something asks too
+//! much of it.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io;
 use std::time::Duration;
 
-/// Memory of a process that records, learns or plans, bytes. The largest trace, profile and plan that their formats allow
-/// are read and made within it; with what the kernel keeps for a recording (ring, maps) it stays below 256 MiB.
+/// Memory of a process that records, learns or plans, bytes. The largest trace, profile and plan that their
+/// formats allow are read and made within it; with what the kernel keeps for a recording (ring, maps) it
+/// stays below 256 MiB.
 pub const MEMORY: u64 = 192 << 20;
 
-/// Bounds the private memory of this process: heap, stacks of its threads and other private writable mappings, not the
-/// files and ring buffers that it maps (`RLIMIT_DATA` of setrlimit(2), since Linux 4.7). More than that is not given: an
-/// allocation that fails aborts this process, and no other.
+/// Bounds the private memory of this process: heap, stacks of its threads and other private writable
+/// mappings, not the files and ring buffers that it maps (`RLIMIT_DATA` of setrlimit(2), since Linux 4.7).
+/// More than that is not given: an allocation that fails aborts this process, and no other.
 ///
-/// What it executes afterwards inherits the bound, so this is for processes that execute nothing of others. A lower bound
-/// that is there already stays.
+/// What it executes afterwards inherits the bound, so this is for processes that execute nothing of others. A
+/// lower bound that is there already stays.
 pub fn bound_memory(bytes: u64) -> io::Result<()> {
     let now = getrlimit(Resource::Data);
     let lower = |limit: Option<u64>| Some(limit.map_or(bytes, |limit| limit.min(bytes)));
@@ -38,17 +40,19 @@ pub fn goes_first() -> io::Result<()> {
     std::fs::write("/proc/self/oom_score_adj", "1000")
 }
 
-/// So many tasks are more than a command needs whose limit was made for it. Where fewer are left there are none for headstart.
+/// So many tasks are more than a command needs whose limit was made for it. Where fewer are left there are
+/// none for headstart.
 const LEAST_TASKS: u64 = 256;
-/// Of the limits of a process that records the least that is enough: its memory, and address space for what it maps.
+/// Of the limits of a process that records the least that is enough: its memory, and address space for what
+/// it maps.
 const LEAST: [(Resource, u64, &str); 3] = [
     (Resource::Data, MEMORY, "memory of a process"),
     (Resource::As, 1 << 30, "address space"),
     (Resource::Fsize, 16 << 20, "size of files"),
 ];
 
-/// What there is too little of for a process that records beside a command, without taking it from the command: what the command is limited
-/// to would be less, and it would fail only for that.
+/// What there is too little of for a process that records beside a command, without taking it from the
+/// command: what the command is limited to would be less, and it would fail only for that.
 pub fn lacking() -> Option<String> {
     for (resource, least, what) in LEAST {
         let limit = getrlimit(resource).current;
@@ -79,7 +83,8 @@ pub fn lacking() -> Option<String> {
 /// What the kernel keeps for a recording, bytes.
 const KERNEL_MEMORY: u64 = 64 << 20;
 
-/// A thread that comes before others ([`crate::priority::before_others`]) and has computed for so long without waiting for anything ends its process.
+/// A thread that comes before others ([`crate::priority::before_others`]) and has computed for so long
+/// without waiting for anything ends its process.
 pub fn bound_time_before_others(time: Duration) -> io::Result<()> {
     let most = u64::try_from(time.as_micros()).ok();
     let bound = Rlimit {
@@ -89,13 +94,14 @@ pub fn bound_time_before_others(time: Duration) -> io::Result<()> {
     Ok(setrlimit(Resource::Rttime, bound)?)
 }
 
-/// Whether a filter of system calls lies on this process (seccomp(2)), or that cannot be told: what goes wrong here may be its doing.
+/// Whether a filter of system calls lies on this process (seccomp(2)), or that cannot be told: what goes
+/// wrong here may be its doing.
 pub fn is_filtered() -> bool {
     std::fs::read_to_string("/proc/self/status").map_or(true, |status| !status.contains("\nSeccomp:\t0\n"))
 }
 
-/// Gives back to the kernel what memory the allocator keeps for later (malloc_trim(3)): a service that works now and then
-/// holds what it needs while it does not. Does nothing with another C library than glibc.
+/// Gives back to the kernel what memory the allocator keeps for later (malloc_trim(3)): a service that works
+/// now and then holds what it needs while it does not. Does nothing with another C library than glibc.
 pub fn give_back_memory() {
     crate::sys::malloc_trim();
 }

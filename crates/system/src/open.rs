@@ -1,11 +1,11 @@
-//! Opening files that a profile or plan names, as if an enemy had written it: only regular files and directories on
-//! local file systems, never through a last symbolic link or a magic link, never blocking, without side effects on
-//! devices, without touching access times.
+//! Opening files that a profile or plan names, as if an enemy had written it: only regular files and
+//! directories on local file systems, never through a last symbolic link or a magic link, never blocking,
+//! without side effects on devices, without touching access times.
 //!
-//! The path is first looked up in the mount table, so nothing is asked of a file system that may not answer; it is
-//! resolved from the root of the mount that it is on, and never out of it. Then an `O_PATH` descriptor resolver the object,
-//! which opens nothing; what it is, is checked on that descriptor; only then the same object is opened for reading, by
-//! way of `/proc/self/fd`.
+//! The path is first looked up in the mount table, so nothing is asked of a file system that may not answer;
+//! it is resolved from the root of the mount that it is on, and never out of it. Then an `O_PATH` descriptor
+//! resolver the object, which opens nothing; what it is, is checked on that descriptor; only then the same
+//! object is opened for reading, by way of `/proc/self/fd`.
 
 use crate::files::{self, Stat, Type};
 use crate::mounts::{Inside, Kind, Mount, MountTable};
@@ -31,8 +31,8 @@ pub struct Expect {
     pub mtime_ns: Option<i64>,
     /// Inode generation.
     pub generation: Option<u32>,
-    /// A user who has to be allowed to read it ([`Stat::may_be_read_by`]); what has an access control list counts as closed to all but
-    /// its owner.
+    /// A user who has to be allowed to read it ([`Stat::may_be_read_by`]); what has an access control list
+    /// counts as closed to all but its owner.
     pub reader: Option<u32>,
 }
 
@@ -102,35 +102,36 @@ fn is_listed(pin: BorrowedFd<'_>, stat: &Stat, user: u32) -> bool {
     user != 0 && user != stat.owner && files::has_access_list(pin)
 }
 
-/// PathResolver whatever is at a path of a local file system, without opening it. Symbolic links are pinned themselves, and
-/// none is followed. [`crate::path_resolver`] does the same for many paths.
+/// PathResolver whatever is at a path of a local file system, without opening it. Symbolic links are pinned
+/// themselves, and none is followed. [`crate::path_resolver`] does the same for many paths.
 pub fn pin(mounts: &MountTable, path: &Path) -> Result<(OwnedFd, Stat), Skip> {
-    let fd = inside_local(mounts, path)?.look(false)?;
+    let fd = inside_local(mounts, path)?.open(false)?;
     let stat = stat_pin(fd.as_fd())?;
     Ok((fd, stat))
 }
 
-/// [`pin`], on file systems in memory as well: what has to be known of the directories on a way lies there, too.
+/// [`pin`], on file systems in memory as well: what has to be known of the directories on a way lies there,
+/// too.
 pub fn pin_on_the_way(mounts: &MountTable, path: &Path) -> Result<(OwnedFd, Stat), Skip> {
     let index = index_of(mounts, path, |kind| kind != Kind::Other)?;
-    let fd = mounts.inside(index, path.as_os_str().as_bytes())?.look(false)?;
+    let fd = mounts.inside(index, path.as_os_str().as_bytes())?.open(false)?;
     let stat = stat_pin(fd.as_fd())?;
     Ok((fd, stat))
 }
 
-/// [`pin`], if that can be done without reading anything from a device; else [`Skip::Cold`]. The kernel says so too where
-/// another mount begins on the way.
+/// [`pin`], if that can be done without reading anything from a device; else [`Skip::Cold`]. The kernel says
+/// so too where another mount begins on the way.
 ///
 /// Fails with `Skip::Io(EINVAL)` before Linux 5.12, which cannot say (`RESOLVE_CACHED` of openat2(2)).
 pub fn pin_cached(mounts: &MountTable, path: &Path) -> Result<(OwnedFd, Stat), Skip> {
-    let fd = inside_local(mounts, path)?.look(true)?;
+    let fd = inside_local(mounts, path)?.open(true)?;
     let stat = stat_pin(fd.as_fd())?;
     Ok((fd, stat))
 }
 
 /// [`pin_cached`], of which nothing is asked but whether the kernel remembers it.
 pub fn find_cached(mounts: &MountTable, path: &Path) -> Result<OwnedFd, Skip> {
-    inside_local(mounts, path)?.look(true)
+    inside_local(mounts, path)?.open(true)
 }
 
 /// Opens the root of a mount, a directory, if it still is the uppermost at its mount point.
@@ -179,7 +180,7 @@ pub fn reopen(pin: BorrowedFd<'_>) -> Result<OwnedFd, Skip> {
     let path = format!("/proc/self/fd/{}", pin.as_raw_fd());
     let begun = Instant::now();
     let opened = rustix::fs::open(path, flags, Mode::empty());
-    OPENS.took(begun.elapsed());
+    OPENS.note(begun.elapsed());
     opened.map_err(|error| match error {
         Errno::PERM => Skip::NoAtime,
         error => skip(error),
@@ -276,7 +277,8 @@ mod tests {
         assert!(of_directory(owner) && !of_directory(other));
     }
 
-    /// Gives it an access control list that denies it to user 4711 alone: `struct posix_acl_xattr_entry` of posix_acl_xattr.h.
+    /// Gives it an access control list that denies it to user 4711 alone: `struct posix_acl_xattr_entry` of
+    /// posix_acl_xattr.h.
     fn list(path: &Path) {
         const ANY: u32 = u32::MAX;
         // Its owner, a user, its group, the most of those two, all others.

@@ -1,21 +1,24 @@
-//! What opening a file costs here. Beside an on-access scanner (`FAN_OPEN_PERM` of fanotify(7)) each open waits until the file was scanned,
-//! also one that only reads ahead: whoever opens all files of a start first doubles its work.
+//! What opening a file costs here. Beside an on-access scanner (`FAN_OPEN_PERM` of fanotify(7)) each open
+//! waits until the file was scanned, also one that only reads ahead: whoever opens all files of a start first
+//! doubles its work.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// An open of what is pinned, and so in memory, takes some microseconds. One that takes longer than this has waited for somebody.
+/// An open of what is pinned, and so in memory, takes some microseconds. One that takes longer than this has
+/// waited for somebody.
 const SLOW: Duration = Duration::from_micros(200);
-/// Of so many of the latest opens is remembered whether they were slow, and if so many were, the next will be. A process that does not get
-/// the processor has a slow one now and then.
+/// Of so many of the latest opens is remembered whether they were slow, and if so many were, the next will
+/// be. A process that does not get the processor has a slow one now and then.
 const LATEST: u32 = 16;
 const MOSTLY: u32 = 12;
 
 /// The opens of this process.
 pub(crate) static OPENS: OpenCost = OpenCost::new();
 
-/// How long each open takes lately, if that is long: somebody looks at each file that is opened. Whoever opens files for no other reason
-/// than to read ahead opens [`AT_LEAST`] of them at a time, for else nobody would notice that it is over, and then asks this.
+/// How long each open takes lately, if that is long: somebody looks at each file that is opened. Whoever
+/// opens files for no other reason than to read ahead opens [`AT_LEAST`] of them at a time, for else nobody
+/// would notice that it is over, and then asks this.
 pub fn dear() -> Option<Duration> {
     OPENS.dear()
 }
@@ -39,7 +42,7 @@ impl OpenCost {
         }
     }
 
-    pub(crate) fn took(&self, took: Duration) {
+    pub(crate) fn note(&self, took: Duration) {
         let is_slow = took > SLOW;
         if is_slow {
             let ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
@@ -64,7 +67,7 @@ mod tests {
         let (quick, slow) = (Duration::from_micros(5), Duration::from_millis(1));
         let opens = OpenCost::new();
         let all = |took, times: u32| {
-            (0..times).for_each(|_| opens.took(took));
+            (0..times).for_each(|_| opens.note(took));
             opens.dear()
         };
         assert_eq!(all(slow, MOSTLY - 1), None, "too few");

@@ -1,5 +1,5 @@
-//! This program's own file: asked for in one go at its first instruction (`first`), with what leads to its state (`way`), and put aside for work that
-//! is done with it.
+//! This program's own file: asked for in one go at its first instruction (`first`), with what leads to its
+//! state (`way`), and put aside for work that is done with it.
 
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod bare;
@@ -29,8 +29,9 @@ const CAREFUL: u8 = 2;
 /// The exit status of a scout that came to its end.
 pub const REHEARSED: u8 = 42;
 
-/// What a process of `headstart run` may do (decision 21). Where a filter of system calls may kill it, or its limits are low, its first
-/// instructions fork a scout. Where that does not come to its end, they become the command.
+/// What a process of `headstart run` may do (decision 21). Where a filter of system calls may kill it, or its
+/// limits are low, its first instructions fork a scout. Where that does not come to its end, they become the
+/// command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// What it likes.
@@ -67,8 +68,9 @@ pub fn path() -> Option<PathBuf> {
     }
 }
 
-/// Where another program of the package may be: beside this one, as in a build directory, and where packages install it. Never in `$PATH` or the
-/// working directory, which a caller may have made. `None` if `/proc/self/exe` cannot be read.
+/// Where another program of the package may be: beside this one, as in a build directory, and where packages
+/// install it. Never in `$PATH` or the working directory, which a caller may have made. `None` if
+/// `/proc/self/exe` cannot be read.
 pub fn beside(name: &OsStr) -> Option<[PathBuf; 2]> {
     let program = std::fs::read_link("/proc/self/exe").ok()?;
     let directory = program.parent()?;
@@ -76,8 +78,8 @@ pub fn beside(name: &OsStr) -> Option<[PathBuf; 2]> {
     Some([directory.join(name), installed])
 }
 
-/// Goes on from a copy of this program in memory, with the same arguments: its file is executed by nobody then. Returns where that
-/// was done already, or cannot be.
+/// Goes on from a copy of this program in memory, with the same arguments: its file is executed by nobody
+/// then. Returns where that was done already, or cannot be.
 pub fn run_from_memory() {
     let program = std::fs::read_link("/proc/self/exe");
     if let Some(program) = program.ok().filter(|program| program != Path::new(IN_MEMORY)) {

@@ -10,8 +10,9 @@ const NESTED: usize = 33;
 const NS_GET_PARENT: libc::c_ulong = 0xb702;
 const NS_GET_OWNER_UID: libc::c_ulong = 0xb704;
 
-/// Whose a process is that runs as `user`: that user; but in a user namespace whoever has made that, for all ids in it are that user's: the owner of the outermost one
-/// that is not root's. So BPF has it, too (`whose`, common.h). Where it may not be known or the process has ended it is `user`.
+/// Whose a process is that runs as `user`: that user; but in a user namespace whoever has made that, for all
+/// ids in it are that user's: the owner of the outermost one that is not root's. So BPF has it, too (`whose`,
+/// common.h). Where it may not be known or the process has ended it is `user`.
 pub fn owner(pid: u32, user: u32) -> u32 {
     let Ok(space) = File::open(format!("/proc/{pid}/ns/user")) else {
         return user;

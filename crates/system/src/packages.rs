@@ -18,12 +18,12 @@ const MOST_BYTES: u64 = 16 << 20;
 /// The most bytes of a line: a path that cannot be longer.
 const MOST_LINE: u64 = 4096;
 
-/// The package of each of these paths that one owns, by the lists in `directory`; none where there are no lists. Debian's
-/// lists name files of /usr as if they lay in the root where they once did.
+/// The package of each of these paths that one owns, by the lists in `directory`; none where there are no
+/// lists. Debian's lists name files of /usr as if they lay in the root where they once did.
 pub fn owners(directory: &Path, paths: &BTreeSet<&[u8]>) -> BTreeMap<Vec<u8>, String> {
-    let mut found = BTreeMap::new();
+    let mut owners = BTreeMap::new();
     let Ok(entries) = std::fs::read_dir(directory) else {
-        return found;
+        return owners;
     };
     for entry in entries.flatten().take(MOST_LISTS) {
         let name = entry.file_name();
@@ -53,13 +53,13 @@ pub fn owners(directory: &Path, paths: &BTreeSet<&[u8]>) -> BTreeMap<Vec<u8>, St
             let linked = path.strip_prefix(b"/usr").filter(|it| it.starts_with(b"/"));
             for path in [Some(path), Some(&in_usr), linked].into_iter().flatten() {
                 // Directories belong to many; the first is as good as another.
-                if paths.contains(path) && !found.contains_key(path) {
-                    found.insert(path.to_vec(), package.to_owned());
+                if paths.contains(path) && !owners.contains_key(path) {
+                    owners.insert(path.to_vec(), package.to_owned());
                 }
             }
         }
     }
-    found
+    owners
 }
 
 #[cfg(test)]
@@ -84,15 +84,15 @@ mod tests {
             b"/usr/bin/ls",
             b"/usr/bin/ls\xff",
         ];
-        let found = owners(lists, &wanted.into_iter().collect());
-        let found: Vec<(&[u8], &str)> = found.iter().map(|(path, it)| (&path[..], &**it)).collect();
+        let named = owners(lists, &wanted.into_iter().collect());
+        let pairs: Vec<(&[u8], &str)> = named.iter().map(|(path, it)| (&path[..], &**it)).collect();
         let expected: [(&[u8], &str); 4] = [
             (b"/bin/dd", "coreutils"),
             (b"/usr/bin/cat", "coreutils"),
             (b"/usr/bin/ls\xff", "hostile"),
             (b"/usr/lib/x/libc.so.6", "libc6"),
         ];
-        assert_eq!(found, expected);
+        assert_eq!(pairs, expected);
         assert!(owners(&lists.join("none"), &wanted.into_iter().collect()).is_empty());
     }
 }

@@ -1,11 +1,13 @@
 //! [`open::pin`](crate::open::pin) for many paths at once, through one io_uring.
 //!
-//! A look-up that is answered from memory is answered while it is submitted, a batch of them in one system call. One
-//! that has to read is left to a worker thread that the kernel makes for this process, so that as many can wait for the
-//! device as are in flight. What was found is judged here by the same rules as a single pin.
+//! A look-up that is answered from memory is answered while it is submitted, a batch of them in one system
+//! call. One that has to read is left to a worker thread that the kernel makes for this process, so that as
+//! many can wait for the device as are in flight. What was found is judged here by the same rules as a single
+//! pin.
 //!
-//! Only the resolver and their closing go through the ring: what else opening takes never waits for a device, and the kernel
-//! hands statx(2) and anything that goes by way of `/proc` to a worker always, which costs more than the call.
+//! Only the resolver and their closing go through the ring: what else opening takes never waits for a device,
+//! and the kernel hands statx(2) and anything that goes by way of `/proc` to a worker always, which costs
+//! more than the call.
 
 use crate::files::Stat;
 use crate::mounts::{INSIDE, Inside, LOOK, MountTable};
@@ -45,8 +47,9 @@ struct Place<T> {
 impl PathResolver {
     /// A ring with at most that many look-ups in flight, at least 1 and at most [`MAX_IN_FLIGHT`].
     ///
-    /// Fails where io_uring is missing, switched off or forbidden (`kernel.io_uring_disabled`, a container's seccomp
-    /// filter, too little lockable memory), and before Linux 5.15, which does not let the number of workers be set.
+    /// Fails where io_uring is missing, switched off or forbidden (`kernel.io_uring_disabled`, a container's
+    /// seccomp filter, too little lockable memory), and before Linux 5.15, which does not let the number of
+    /// workers be set.
     pub fn new(in_flight: u32) -> io::Result<PathResolver> {
         let in_flight = in_flight.clamp(1, MAX_IN_FLIGHT);
         // A place for the closing of each.
@@ -78,11 +81,11 @@ impl PathResolver {
         self.in_flight as u32
     }
 
-    /// PathResolver each path that `next` names, until it names none, and tells `done` what became of it. The order of
-    /// completion is any. The pin is closed after `done`.
+    /// PathResolver each path that `next` names, until it names none, and tells `done` what became of it. The
+    /// order of completion is any. The pin is closed after `done`.
     ///
     /// Fails if the ring does; then it is of no use any more, and `done` was not told of some paths.
-    pub fn each<T>(
+    pub fn resolve_each<T>(
         &mut self,
         mounts: &MountTable,
         mut next: impl FnMut() -> Option<(T, PathBuf)>,
@@ -124,10 +127,10 @@ impl PathResolver {
                     Ok(Inside { root, path }) => {
                         let at = types::Fd(root.as_raw_fd());
                         let entry = opcode::OpenAt2::new(at, path.as_ptr(), &how).build();
-                        // SAFETY: the kernel reads path and `how` when it takes the request (IORING_FEAT_SUBMIT_STABLE
-                        // was checked), which it does in `submit_and_wait` below or never: the path stays in its place
-                        // until the completion, `how` until this returns, and after an early return nothing is
-                        // submitted any more (`abandoned`).
+                        // SAFETY: the kernel reads path and `how` when it takes the request
+                        // (IORING_FEAT_SUBMIT_STABLE was checked), which it does in `submit_and_wait` below
+                        // or never: the path stays in its place until the completion, `how` until this
+                        // returns, and after an early return nothing is submitted any more (`abandoned`).
                         unsafe { self.ring.submission().push(&entry.user_data(place as u64)) }
                             .map_err(io::Error::other)?;
                         places[place] = Some(Place { what, path });
@@ -194,7 +197,8 @@ impl Drop for PathResolver {
         if self.abandoned {
             let opened = |c: &cqueue::Entry| c.user_data() != CLOSED && c.result() >= 0;
             for completed in self.ring.completion().filter(opened) {
-                // SAFETY: a descriptor that the kernel has made for this request alone, which nobody was told of.
+                // SAFETY: a descriptor that the kernel has made for this request alone, which nobody was told
+                // of.
                 drop(unsafe { OwnedFd::from_raw_fd(completed.result()) });
             }
         }
@@ -226,13 +230,13 @@ mod tests {
 
     fn each(paths: &[PathBuf], mut resolver: PathResolver) -> Vec<Result<Stat, Skip>> {
         let mounts = MountTable::read().unwrap();
-        let mut found = vec![None; paths.len()];
+        let mut results = vec![None; paths.len()];
         let mut next = paths.iter().cloned().enumerate();
         let done = |n: usize, pinned: Result<(BorrowedFd<'_>, Stat), Skip>| {
-            found[n] = Some(pinned.map(|(_, stat)| stat));
+            results[n] = Some(pinned.map(|(_, stat)| stat));
         };
-        resolver.each(&mounts, || next.next(), done).unwrap();
-        found.into_iter().map(Option::unwrap).collect()
+        resolver.resolve_each(&mounts, || next.next(), done).unwrap();
+        results.into_iter().map(Option::unwrap).collect()
     }
 
     fn hostile(dir: &Path) -> Vec<PathBuf> {
@@ -303,7 +307,7 @@ mod tests {
         let mut files = 0;
         let Some(mut resolver) = ring(4) else { return };
         resolver
-            .each(
+            .resolve_each(
                 &mounts,
                 || next.next(),
                 |path, pinned| {
@@ -343,7 +347,7 @@ mod tests {
                 there += usize::from(pinned.is_ok());
                 most = most.max(ours());
             };
-            resolver.each(&mounts, || next.next(), done).unwrap();
+            resolver.resolve_each(&mounts, || next.next(), done).unwrap();
         }
         assert_eq!((there, ours()), (1000, 0));
         assert!(most <= 16, "{most} were open at once");
@@ -355,9 +359,13 @@ mod tests {
         let Some(mut resolver) = ring(4) else { return };
         let unwound = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let next = || Some(((), PathBuf::from("/usr")));
-            let _ = resolver.each(&mounts, next, |(), _| panic!("in the middle"));
+            let _ = resolver.resolve_each(&mounts, next, |(), _| panic!("in the middle"));
         }));
         assert!(unwound.is_err());
-        assert!(resolver.each(&mounts, || None::<((), _)>, |(), _| ()).is_err());
+        assert!(
+            resolver
+                .resolve_each(&mounts, || None::<((), _)>, |(), _| ())
+                .is_err()
+        );
     }
 }

@@ -20,20 +20,21 @@ const SO_PEERPIDFD: libc::c_int = 77;
 
 /// Whose socket it is that this one is connected to.
 pub fn credentials(socket: BorrowedFd<'_>) -> io::Result<Credentials> {
-    let mut found = libc::ucred {
+    let mut credentials = libc::ucred {
         pid: 0,
         uid: u32::MAX,
         gid: u32::MAX,
     };
-    option(socket, libc::SO_PEERCRED, &mut found)?;
+    option(socket, libc::SO_PEERCRED, &mut credentials)?;
     Ok(Credentials {
-        pid: found.pid,
-        uid: found.uid,
-        gid: found.gid,
+        pid: credentials.pid,
+        uid: credentials.uid,
+        gid: credentials.gid,
     })
 }
 
-/// The process itself, also when its number belongs to another by now; `None` before Linux 6.5, or if it has ended.
+/// The process itself, also when its number belongs to another by now; `None` before Linux 6.5, or if it has
+/// ended.
 pub fn pidfd(socket: BorrowedFd<'_>) -> Option<OwnedFd> {
     let mut fd: libc::c_int = -1;
     option(socket, SO_PEERPIDFD, &mut fd).ok()?;
@@ -45,8 +46,8 @@ pub fn pidfd(socket: BorrowedFd<'_>) -> Option<OwnedFd> {
 fn option<T>(socket: BorrowedFd<'_>, name: libc::c_int, value: &mut T) -> io::Result<()> {
     let mut length = libc::socklen_t::try_from(size_of::<T>()).unwrap_or(0);
     let place = std::ptr::from_mut(value).cast();
-    // SAFETY: the kernel writes at most `length` bytes there, which is the size of what `value` borrows; T is `ucred` or an int, of
-    // which any bytes are a value.
+    // SAFETY: the kernel writes at most `length` bytes there, which is the size of what `value` borrows; T is
+    // `ucred` or an int, of which any bytes are a value.
     let failed = unsafe { libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, name, place, &mut length) };
     match failed {
         0 if length as usize == size_of::<T>() => Ok(()),
@@ -58,15 +59,16 @@ fn option<T>(socket: BorrowedFd<'_>, name: libc::c_int, value: &mut T) -> io::Re
 /// The first descriptor that systemd hands over (sd_listen_fds(3), SD_LISTEN_FDS_START).
 const FIRST: i32 = 3;
 
-/// The listening Unix socket that systemd handed over at this process's start; `None` if it handed over none. To be called once,
-/// before other descriptors are opened.
+/// The listening Unix socket that systemd handed over at this process's start; `None` if it handed over none.
+/// To be called once, before other descriptors are opened.
 pub fn inherited_listener() -> io::Result<Option<UnixListener>> {
     let number = |name: &str| std::env::var(name).ok()?.parse::<u32>().ok();
     if number("LISTEN_PID") != Some(std::process::id()) || number("LISTEN_FDS").is_none_or(|count| count == 0)
     {
         return Ok(None);
     }
-    // SAFETY: systemd has opened it for this process, which the variable LISTEN_PID names; nothing else here uses it.
+    // SAFETY: systemd has opened it for this process, which the variable LISTEN_PID names; nothing else here
+    // uses it.
     let fd = unsafe { OwnedFd::from_raw_fd(FIRST) };
     rustix::io::fcntl_setfd(&fd, rustix::io::FdFlags::CLOEXEC)?;
     let mut listens: libc::c_int = 0;
@@ -89,10 +91,10 @@ mod tests {
     #[test]
     fn a_peer_is_known_by_the_kernels_word() {
         let (here, _there) = UnixStream::pair().unwrap();
-        let found = credentials(here.as_fd()).unwrap();
-        assert_eq!(found.pid, std::process::id() as i32);
-        assert_eq!(found.uid, rustix::process::geteuid().as_raw());
-        assert_eq!(found.gid, rustix::process::getegid().as_raw());
+        let peer = credentials(here.as_fd()).unwrap();
+        assert_eq!(peer.pid, std::process::id() as i32);
+        assert_eq!(peer.uid, rustix::process::geteuid().as_raw());
+        assert_eq!(peer.gid, rustix::process::getegid().as_raw());
         if let Some(fd) = pidfd(here.as_fd()) {
             let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd())).unwrap();
             let own = format!("Pid:\t{}\n", std::process::id());

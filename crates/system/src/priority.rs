@@ -3,7 +3,8 @@
 use rustix::process::Pid;
 use std::io;
 
-/// How the calling thread's reads are ranked against others'. I/O schedulers that know no priorities ignore it.
+/// How the calling thread's reads are ranked against others'. I/O schedulers that know no priorities ignore
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Priority {
     /// Only when nobody else reads.
@@ -24,7 +25,8 @@ pub fn set_io(priority: Priority) -> io::Result<()> {
     crate::sys::ioprio_set(class, level)
 }
 
-/// The I/O priority of the calling thread as (class, level): class 0 none set, 1 real time, 2 best effort, 3 idle.
+/// The I/O priority of the calling thread as (class, level): class 0 none set, 1 real time, 2 best effort, 3
+/// idle.
 pub fn io_priority() -> io::Result<(i32, i32)> {
     crate::sys::ioprio_get()
 }
@@ -39,16 +41,18 @@ pub fn nice() -> io::Result<i32> {
     Ok(rustix::process::getpriority_process(None)?)
 }
 
-/// The calling thread, and the threads and processes that it makes, come before all that are as others (SCHED_RR of sched(7), at the lowest of its
-/// priorities): as soon as there is something to do for them, whoever computes. Needs CAP_SYS_NICE or RLIMIT_RTPRIO.
+/// The calling thread, and the threads and processes that it makes, come before all that are as others
+/// (SCHED_RR of sched(7), at the lowest of its priorities): as soon as there is something to do for them,
+/// whoever computes. Needs CAP_SYS_NICE or RLIMIT_RTPRIO.
 ///
-/// Of a nice value a thread has its share, but no turn at once: the kernel lets another go on until the next tick, up to 10 ms.
+/// Of a nice value a thread has its share, but no turn at once: the kernel lets another go on until the next
+/// tick, up to 10 ms.
 pub fn before_others() -> io::Result<()> {
     crate::sys::sched_setscheduler(libc::SCHED_RR, 1)
 }
 
 /// The calling thread is as others again, with its nice value.
-pub fn as_others() -> io::Result<()> {
+pub fn leave_realtime() -> io::Result<()> {
     crate::sys::sched_setscheduler(libc::SCHED_OTHER, 0)
 }
 
@@ -56,7 +60,7 @@ pub fn as_others() -> io::Result<()> {
 /// nothing: the thread's work is done all the same.
 pub fn stand_back(io: Priority, nice: i32) {
     let _ = set_io(io);
-    let _ = as_others();
+    let _ = leave_realtime();
     let _ = set_nice(nice);
 }
 
@@ -105,7 +109,7 @@ mod tests {
         let seen = std::thread::spawn(move || {
             before_others()?;
             let (before, inherits) = (policy(), std::thread::spawn(policy).join().unwrap());
-            as_others()?;
+            leave_realtime()?;
             Ok::<_, io::Error>((before, inherits, policy()))
         });
         match seen.join().unwrap() {

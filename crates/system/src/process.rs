@@ -1,11 +1,12 @@
-//! What the kernel tells of a process in one line: parent, CPU time, beginning, time blocked on I/O. Every reader of
-//! `/proc/PID/stat` is here, for its second field may hold anything.
+//! What the kernel tells of a process in one line: parent, CPU time, beginning, time blocked on I/O. Every
+//! reader of `/proc/PID/stat` is here, for its second field may hold anything.
 
 use std::fs::File;
 use std::io::Read;
 use std::time::Duration;
 
-/// So many processes of a start, and threads of all of them, are looked at: whoever looks has others to serve.
+/// So many processes of a start, and threads of all of them, are looked at: whoever looks has others to
+/// serve.
 const PROCESSES: usize = 512;
 const THREADS: usize = 2048;
 
@@ -29,7 +30,8 @@ pub struct ProcessStat {
     pub children_system_ticks: u64,
     /// When it began, clock ticks since the machine did.
     pub start_ticks: u64,
-    /// Where the stack of the program begins that it executes; 0 until that is made, and to who may not know it.
+    /// Where the stack of the program begins that it executes; 0 until that is made, and to who may not know
+    /// it.
     pub stack: u64,
     /// Time blocked on block I/O, clock ticks; 0 where delays are not accounted for.
     pub blocked_ticks: u64,
@@ -40,8 +42,8 @@ pub struct ProcessStat {
 }
 
 impl ProcessStat {
-    /// Of a process by its id, in this process's pid namespace; `None` if there is none any more.
-    pub fn of(pid: u32) -> Option<ProcessStat> {
+    /// Reads the state of a process by its id in this pid namespace; `None` if there is none any more.
+    pub fn for_process(pid: u32) -> Option<ProcessStat> {
         ProcessStat::read(&format!("/proc/{pid}/stat"))
     }
 
@@ -50,7 +52,8 @@ impl ProcessStat {
         ProcessStat::read("/proc/self/stat")
     }
 
-    /// Whether a thread of these processes is blocked, as far as the first [`THREADS`] of all tell, of the first [`PROCESSES`].
+    /// Whether a thread of these processes is blocked, as far as the first [`THREADS`] of all tell, of the
+    /// first [`PROCESSES`].
     pub fn any_is_blocked(processes: impl Iterator<Item = u32>) -> bool {
         let threads = |pid| {
             std::fs::read_dir(format!("/proc/{pid}/task"))
@@ -74,8 +77,8 @@ impl ProcessStat {
         ProcessStat::parse(&line)
     }
 
-    /// Reads a line. The name in the second field may hold blanks, parentheses and line ends: what counts begins behind
-    /// the last `)`.
+    /// Reads a line. The name in the second field may hold blanks, parentheses and line ends: what counts
+    /// begins behind the last `)`.
     pub fn parse(line: &[u8]) -> Option<ProcessStat> {
         let after_name = line.iter().rposition(|byte| *byte == b')')? + 1;
         let text = std::str::from_utf8(line.get(after_name..)?).ok()?;
@@ -111,8 +114,9 @@ impl ProcessStat {
     }
 }
 
-/// How many processors this process may run on; `None` where there are more than the C library's 1024. A control group's quota is not
-/// asked for, as `std::thread::available_parallelism` does: that would be several files to read.
+/// How many processors this process may run on; `None` where there are more than the C library's 1024. A
+/// control group's quota is not asked for, as `std::thread::available_parallelism` does: that would be
+/// several files to read.
 pub fn processors() -> Option<u32> {
     Some(rustix::thread::sched_getaffinity(None).ok()?.count())
 }
@@ -159,11 +163,11 @@ mod tests {
         assert_eq!(own.parent, std::os::unix::process::parent_id());
         assert!(own.start_ticks > 0);
         assert_eq!(
-            ProcessStat::of(std::process::id()).unwrap().start_ticks,
+            ProcessStat::for_process(std::process::id()).unwrap().start_ticks,
             own.start_ticks
         );
         // Above the highest pid_max.
-        assert_eq!(ProcessStat::of(1 << 23), None);
+        assert_eq!(ProcessStat::for_process(1 << 23), None);
     }
 
     #[test]
@@ -175,7 +179,8 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(1));
             }
         };
-        // SAFETY: the children, copies of this process with this thread alone, wait and end; they take no lock and no memory.
+        // SAFETY: the children, copies of this process with this thread alone, wait and end; they take no
+        // lock and no memory.
         let child = unsafe {
             let begin = |how: libc::c_int| {
                 libc::syscall(libc::SYS_clone, how | libc::SIGCHLD, 0, 0, 0, 0) as libc::pid_t

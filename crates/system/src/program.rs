@@ -8,15 +8,15 @@ pub const HEADERS: usize = 4096;
 pub struct Program {
     /// Its first instruction.
     pub first_instruction: u64,
-    /// The end of what can be written. The kernel clears what follows in the same page, and reads it for that. Of headstart it is all that a start needs
-    /// (`crates/headstart/first.ld`).
+    /// The end of what can be written. The kernel clears what follows in the same page, and reads it for
+    /// that. Of headstart it is all that a start needs (`crates/headstart/first.ld`).
     pub data_end: u64,
 }
 
 impl Program {
-    /// By the beginning of its file, [`HEADERS`] bytes at least; `None` where that is not the beginning of a program of 64 bits for this machine's order of
-    /// bytes, or has nothing that can be written.
-    pub fn of(beginning: &[u8]) -> Option<Program> {
+    /// By the beginning of its file, [`HEADERS`] bytes at least; `None` where that is not the beginning of a
+    /// program of 64 bits for this machine's order of bytes, or has nothing that can be written.
+    pub fn parse(beginning: &[u8]) -> Option<Program> {
         let number = |at: u64, length: u64| -> Option<u64> {
             let at = usize::try_from(at).ok()?;
             let field = beginning.get(at..at.checked_add(length as usize)?)?;
@@ -64,12 +64,12 @@ mod tests {
     #[test]
     fn a_program_is_told_by_its_beginning() {
         let own = std::fs::read("/proc/self/exe").unwrap();
-        let found = Program::of(&own[..HEADERS]).unwrap();
-        assert_eq!(Program::of(&own), Some(found));
+        let program = Program::parse(&own[..HEADERS]).unwrap();
+        assert_eq!(Program::parse(&own), Some(program));
         let size = own.len() as u64;
         assert!(
-            found.first_instruction < size && found.data_end <= size,
-            "{found:?}"
+            program.first_instruction < size && program.data_end <= size,
+            "{program:?}"
         );
     }
 
@@ -77,17 +77,17 @@ mod tests {
     fn what_is_no_program_is_told_too() {
         let own = std::fs::read("/proc/self/exe").unwrap();
         for end in [0, 5, 63, 64, 100] {
-            assert_eq!(Program::of(&own[..end]), None, "{end}");
+            assert_eq!(Program::parse(&own[..end]), None, "{end}");
         }
-        assert_eq!(Program::of(b"#!/bin/sh\n"), None);
+        assert_eq!(Program::parse(b"#!/bin/sh\n"), None);
         // No number of its headers makes it end otherwise.
         for at in 4..HEADERS {
             for byte in [0, 0xff] {
                 let mut bad = own[..HEADERS].to_vec();
                 bad[at] = byte;
-                let _any = Program::of(&bad);
+                let _any = Program::parse(&bad);
                 bad[at..(at + 8).min(HEADERS)].fill(byte);
-                let _any = Program::of(&bad);
+                let _any = Program::parse(&bad);
             }
         }
     }

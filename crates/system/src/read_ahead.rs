@@ -1,12 +1,13 @@
-//! [`residency::fadvise_willneed`](crate::residency::fadvise_willneed) for ranges of several files in one call, so that
-//! what lies together on the device becomes one request to it.
+//! [`residency::fadvise_willneed`](crate::residency::fadvise_willneed) for ranges of several files in one
+//! call, so that what lies together on the device becomes one request to it.
 //!
-//! The kernel joins reads of different files only if one task asks for them under one plug, and a call of fadvise(2) has
-//! one of its own. An io_uring has one for all that it is given at once, so there each range is a read that may not wait
-//! (`RWF_NOWAIT`): it begins to read the range into the page cache, exactly as fadvise does on a descriptor with
-//! `FADV_RANDOM`, and ends. So does Linux 6.12; on 6.1 such a read begins nothing (`kiocb_set_rw_flags` forbids it any
-//! reading), so each range is looked at. All is done by the calling thread, in its name and at its priority; when the call returns
-//! nothing is left in the ring. Nothing is copied either: the reads are given a place where nothing can be written.
+//! The kernel joins reads of different files only if one task asks for them under one plug, and a call of
+//! fadvise(2) has one of its own. An io_uring has one for all that it is given at once, so there each range
+//! is a read that may not wait (`RWF_NOWAIT`): it begins to read the range into the page cache, exactly as
+//! fadvise does on a descriptor with `FADV_RANDOM`, and ends. So does Linux 6.12; on 6.1 such a read begins
+//! nothing (`kiocb_set_rw_flags` forbids it any reading), so each range is looked at. All is done by the
+//! calling thread, in its name and at its priority; when the call returns nothing is left in the ring.
+//! Nothing is copied either: the reads are given a place where nothing can be written.
 
 use crate::{features, residency};
 use io_uring::{IoUring, opcode, types};
@@ -35,8 +36,9 @@ pub struct ReadAhead {
 }
 
 impl ReadAhead {
-    /// Fails where io_uring is missing, switched off or forbidden (`kernel.io_uring_disabled`, a container's seccomp
-    /// filter), and before Linux 6.5, where cachestat(2) is missing, which tells whether a read was begun.
+    /// Fails where io_uring is missing, switched off or forbidden (`kernel.io_uring_disabled`, a container's
+    /// seccomp filter), and before Linux 6.5, where cachestat(2) is missing, which tells whether a read was
+    /// begun.
     pub fn new() -> io::Result<ReadAhead> {
         let ring = IoUring::new(MOST_RANGES as u32)?;
         if !features::cachestat().yes() {
@@ -48,14 +50,15 @@ impl ReadAhead {
         })
     }
 
-    /// Starts reading the ranges into the page cache; of those that were not asked for, or of which it cannot be told
-    /// (cachestat(2) looks at an overlay's own file), `otherwise` is told the places in the list: the kernel or the file
-    /// system begins nothing for reads that may not wait, or the first page is in memory. As with fadvise the kernel
-    /// leaves out what is beyond the device's request limit, and what it finds no page for.
+    /// Starts reading the ranges into the page cache; of those that were not asked for, or of which it cannot
+    /// be told (cachestat(2) looks at an overlay's own file), `otherwise` is told the places in the list: the
+    /// kernel or the file system begins nothing for reads that may not wait, or the first page is in memory.
+    /// As with fadvise the kernel leaves out what is beyond the device's request limit, and what it finds no
+    /// page for.
     ///
-    /// Neighbours join only if each follows the one that lies before it on the device. The descriptors have to have
-    /// `FADV_RANDOM`, or more is read than asked for. Once this has failed it fails always; some ranges may have been asked
-    /// for then, and nothing was told of the others.
+    /// Neighbours join only if each follows the one that lies before it on the device. The descriptors have
+    /// to have `FADV_RANDOM`, or more is read than asked for. Once this has failed it fails always; some
+    /// ranges may have been asked for then, and nothing was told of the others.
     ///
     /// # Panics
     ///
@@ -70,8 +73,8 @@ impl ReadAhead {
         let nothing = |_| opcode::Nop::new().build().user_data(NOTHING);
         let entries: Vec<_> = reads.chain((ranges.len()..PLUGGED).map(nothing)).collect();
         let mut ring = self.ring.take().ok_or(io::ErrorKind::BrokenPipe)?;
-        // SAFETY: nothing can be written where the reads are to put what they read. The descriptors are open until this
-        // returns; entries that were not handed over by then go with the ring.
+        // SAFETY: nothing can be written where the reads are to put what they read. The descriptors are open
+        // until this returns; entries that were not handed over by then go with the ring.
         unsafe { ring.submission().push_multiple(&entries) }.map_err(io::Error::other)?;
         let mut left = entries.len();
         while left > 0 {
@@ -87,7 +90,7 @@ impl ReadAhead {
                     continue;
                 };
                 // It would have to wait for what it has begun. One that found its first page begins nothing.
-                if done.result() != -libc::EAGAIN || !begun(range) {
+                if done.result() != -libc::EAGAIN || !has_page(range) {
                     otherwise(place as usize);
                 }
             }
@@ -98,7 +101,7 @@ impl ReadAhead {
 }
 
 /// Whether there is a page of it, on its way or in memory.
-fn begun((fd, offset, length): &Range<'_>) -> bool {
+fn has_page((fd, offset, length): &Range<'_>) -> bool {
     residency::cachestat(fd, *offset, u64::from(*length)).is_ok_and(|counts| counts.cache > 0)
 }
 

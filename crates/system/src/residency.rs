@@ -1,4 +1,5 @@
-//! What of a file is in the page cache, and bringing it there. Works on regular files and on block device nodes.
+//! What of a file is in the page cache, and bringing it there. Works on regular files and on block device
+//! nodes.
 
 use rustix::fs::Advice;
 use std::io;
@@ -13,8 +14,8 @@ const WINDOW: u64 = 64 << 20;
 
 /// The resident pages in `[offset, offset + length)` of a file, as ranges of page numbers in order.
 ///
-/// Exact for files the caller owns or may write; for others the kernel says "resident" (since 5.2), as it does not
-/// tell about pages that others brought in.
+/// Exact for files the caller owns or may write; for others the kernel says "resident" (since 5.2), as it
+/// does not tell about pages that others brought in.
 pub fn resident(fd: impl AsFd, offset: u64, length: u64) -> io::Result<Vec<Range<u64>>> {
     let page = rustix::param::page_size() as u64;
     let end = offset
@@ -43,8 +44,8 @@ pub fn resident(fd: impl AsFd, offset: u64, length: u64) -> io::Result<Vec<Range
     Ok(ranges)
 }
 
-/// How many pages of `[offset, offset + length)` are resident: by cachestat(2) (6.5 and later, the file's range in
-/// one go), else by mincore(2).
+/// How many pages of `[offset, offset + length)` are resident: by cachestat(2) (6.5 and later, the file's
+/// range in one go), else by mincore(2).
 pub fn resident_pages(fd: impl AsFd, offset: u64, length: u64) -> io::Result<u64> {
     if length == 0 {
         return Ok(0);
@@ -58,16 +59,17 @@ pub fn resident_pages(fd: impl AsFd, offset: u64, length: u64) -> io::Result<u64
     }
 }
 
-/// All counts of cachestat(2) for `[offset, offset + length)`, a length of 0 meaning to the end. Before 6.5: ENOSYS.
+/// All counts of cachestat(2) for `[offset, offset + length)`, a length of 0 meaning to the end. Before 6.5:
+/// ENOSYS.
 pub fn cachestat(fd: impl AsFd, offset: u64, length: u64) -> io::Result<Cachestat> {
     crate::sys::cachestat(fd.as_fd(), offset, length)
 }
 
 /// Starts reading `[offset, offset + length)` into the page cache.
 ///
-/// The kernel stops silently after the device's request limit ([`crate::device::DeviceFacts::request_limit`]) and
-/// still says yes: callers cut their requests. It returns before the data is there unless the file's extent map has
-/// to be read first.
+/// The kernel stops silently after the device's request limit ([`crate::device::DeviceFacts::request_limit`])
+/// and still says yes: callers cut their requests. It returns before the data is there unless the file's
+/// extent map has to be read first.
 pub fn fadvise_willneed(fd: impl AsFd, offset: u64, length: u64) -> io::Result<()> {
     let Some(length) = NonZeroU64::new(length) else {
         return Ok(());

@@ -1,8 +1,10 @@
-//! Resolving a path without leaving a directory, also where the kernel has no openat2(2): before Linux 5.6, in a system of another processor that an
-//! emulator runs (qemu-user before 9.2), and where a filter of system calls refuses it.
+//! Resolving a path without leaving a directory, also where the kernel has no openat2(2): before Linux 5.6,
+//! in a system of another processor that an emulator runs (qemu-user before 9.2), and where a filter of
+//! system calls refuses it.
 //!
-//! There the path is walked part by part, each opened by `O_PATH` and `O_NOFOLLOW` from the one before: nothing is opened in earnest, no link is followed
-//! by the kernel, and `..` leads back the way that was come. So nobody who moves directories meanwhile leads the walk outside.
+//! There the path is walked part by part, each opened by `O_PATH` and `O_NOFOLLOW` from the one before:
+//! nothing is opened in earnest, no link is followed by the kernel, and `..` leads back the way that was
+//! come. So nobody who moves directories meanwhile leads the walk outside.
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{
@@ -20,8 +22,9 @@ const MOST_PARTS: usize = 512;
 /// Its links lead anywhere, whatever they say.
 const PROC: u64 = 0x9fa0;
 
-/// Opens a path from `root` on as openat2(2) does with `flags` and `resolve`, of which these are known: `IN_ROOT`, `BENEATH`, `NO_XDEV`,
-/// `NO_SYMLINKS`, `NO_MAGICLINKS`. One of the first two is needed, unless `root` is that of this process.
+/// Opens a path from `root` on as openat2(2) does with `flags` and `resolve`, of which these are known:
+/// `IN_ROOT`, `BENEATH`, `NO_XDEV`, `NO_SYMLINKS`, `NO_MAGICLINKS`. One of the first two is needed, unless
+/// `root` is that of this process.
 ///
 /// # Errors
 /// Those of openat2(2). `EINVAL` where `RESOLVE_CACHED` is asked for and nobody can tell.
@@ -32,7 +35,8 @@ pub fn open(
     resolve: ResolveFlags,
 ) -> Result<OwnedFd, Errno> {
     match rustix::fs::openat2(root, path, flags, Mode::empty(), resolve) {
-        // Filters of system calls answer by the second, too; if that is openat2's own answer the walk gives it again.
+        // Filters of system calls answer by the second, too; if that is openat2's own answer the walk gives
+        // it again.
         Err(Errno::NOSYS | Errno::PERM) => walk(root, path, flags, resolve),
         opened => opened,
     }
@@ -49,8 +53,8 @@ fn walk(root: BorrowedFd<'_>, path: &Path, flags: OFlags, resolve: ResolveFlags)
     };
     let is_bounded = resolve.intersects(ResolveFlags::IN_ROOT | ResolveFlags::BENEATH);
     let begin = match is_bounded || !path.is_absolute() {
-        true => look(root, OsStr::new("."))?,
-        false => look(CWD, OsStr::new("/"))?,
+        true => open_name(root, OsStr::new("."))?,
+        false => open_name(CWD, OsStr::new("/"))?,
     };
     let mut walk = Walk {
         resolve,
@@ -132,20 +136,20 @@ impl Walk {
             return Ok(None);
         }
         let here = self.way.last().ok_or(Errno::NOENT)?;
-        let found = look(here.as_fd(), OsStr::from_bytes(name.as_bytes()))?;
-        if self.resolve.contains(ResolveFlags::NO_XDEV) && mount_of(found.as_fd())? != self.mount {
+        let next = open_name(here.as_fd(), OsStr::from_bytes(name.as_bytes()))?;
+        if self.resolve.contains(ResolveFlags::NO_XDEV) && mount_of(next.as_fd())? != self.mount {
             return Err(Errno::XDEV);
         }
-        match FileType::from_raw_mode(fstat(&found)?.st_mode) {
+        match FileType::from_raw_mode(fstat(&next)?.st_mode) {
             FileType::Directory => {
-                self.way.push(found);
+                self.way.push(next);
                 Ok(None)
             }
             FileType::Symlink if is_last && flags.contains(OFlags::NOFOLLOW) => {
-                Ok(Some((found, name.clone())))
+                Ok(Some((next, name.clone())))
             }
-            FileType::Symlink => self.follow(&found).map(|()| None),
-            _ if is_last => Ok(Some((found, name.clone()))),
+            FileType::Symlink => self.follow(&next).map(|()| None),
+            _ if is_last => Ok(Some((next, name.clone()))),
             _ => Err(Errno::NOTDIR),
         }
     }
@@ -181,7 +185,7 @@ fn finish(parent: BorrowedFd<'_>, found: OwnedFd, name: &CString, flags: OFlags)
     }
 }
 
-fn look(directory: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
+fn open_name(directory: BorrowedFd<'_>, name: &OsStr) -> Result<OwnedFd, Errno> {
     openat(
         directory,
         name,

@@ -1,7 +1,8 @@
-//! Names that may be kept only where they are encrypted: those below a directory with an encryption policy (fscrypt), and those on an encrypted
-//! volume. The state directory keeps them if it lies in that directory, or on that volume, itself.
+//! Names that may be kept only where they are encrypted: those below a directory with an encryption policy
+//! (fscrypt), and those on an encrypted volume. The state directory keeps them if it lies in that directory,
+//! or on that volume, itself.
 
-use crate::device::below::{self, Layer};
+use crate::device::devices_below::{self, Layer};
 use crate::mounts::MountTable;
 use crate::open::pin_on_the_way;
 use rustix::fs::{
@@ -39,24 +40,25 @@ pub type Mounts<'a> = Option<&'a dyn Fn() -> MountTable>;
 
 /// What is known of a directory: what is below it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Below {
+enum Secrecy {
     Open,
     /// Encrypted, and so is what the state directory keeps, by the same key.
     Own,
     Secret,
 }
 
-/// Which names are secrets, with what was seen of directories: those that are locked or unmounted later are secrets still.
+/// Which names are secrets, with what was seen of directories: those that are locked or unmounted later are
+/// secrets still.
 #[derive(Default)]
 pub struct Secrets {
-    own: Option<Own>,
-    directories: HashMap<Vec<u8>, (Below, (u32, u32))>,
+    own: Option<StateEncryption>,
+    directories: HashMap<Vec<u8>, (Secrecy, (u32, u32))>,
     volumes: HashMap<(u32, u32), bool>,
     seen: bool,
 }
 
 /// What the state directory is encrypted by; found out where it is asked for, which it is at few starts.
-struct Own {
+struct StateEncryption {
     /// The directory, or what is there of the way to it.
     at: Option<PathBuf>,
     device: (u32, u32),
@@ -70,8 +72,8 @@ impl Secrets {
         Secrets::default()
     }
 
-    /// Whether a file's name, an absolute path, is one that is to be kept nowhere. With `mounts` nobody is waited for who may
-    /// not answer.
+    /// Whether a file's name, an absolute path, is one that is to be kept nowhere. With `mounts` nobody is
+    /// waited for who may not answer.
     pub fn is_secret(&mut self, mounts: Mounts<'_>, path: &[u8]) -> bool {
         let secret = self.look_up(mounts, path);
         self.seen |= secret;
@@ -91,27 +93,27 @@ impl Secrets {
         let slashes = || (0..path.len()).filter(|at| path[*at] == b'/');
         let known = slashes()
             .rev()
-            .find_map(|at| Some((at, *self.directories.get(of(path, at))?)));
+            .find_map(|at| Some((at, *self.directories.get(directory_before(path, at))?)));
         let (from, (mut below, mut device)) = match known {
             Some((at, known)) => (at + 1, known),
-            None => (0, (Below::Open, (u32::MAX, 0))),
+            None => (0, (Secrecy::Open, (u32::MAX, 0))),
         };
         for at in slashes().filter(|at| *at >= from) {
-            if below == Below::Secret {
+            if below == Secrecy::Secret {
                 return true;
             }
-            let directory = of(path, at);
+            let directory = directory_before(path, at);
             let Some(found) = facts(mounts, directory) else {
                 return false;
             };
-            (below, device) = self.look(mounts, directory, &found, below, device);
+            (below, device) = self.check_directory(mounts, directory, &found, below, device);
             if self.directories.len() >= MOST {
                 // Secrets have to stay known.
-                self.directories.retain(|_, (below, _)| *below == Below::Secret);
+                self.directories.retain(|_, (below, _)| *below == Secrecy::Secret);
             }
             self.directories.insert(directory.to_vec(), (below, device));
         }
-        below == Below::Secret
+        below == Secrecy::Secret
     }
 
     /// Whether a text names one: a path that begins in it, or one from this directory on.
@@ -148,32 +150,33 @@ impl Secrets {
         false
     }
 
-    fn look(
+    fn check_directory(
         &mut self,
         mounts: Mounts<'_>,
         directory: &[u8],
         found: &Statx,
-        above: Below,
+        above: Secrecy,
         device_above: (u32, u32),
-    ) -> (Below, (u32, u32)) {
+    ) -> (Secrecy, (u32, u32)) {
         let device = (found.stx_dev_major, found.stx_dev_minor);
         if device != device_above && self.is_volume_secret(mounts, directory, device) {
-            return (Below::Secret, device);
+            return (Secrecy::Secret, device);
         }
         let encrypted = found.stx_attributes.contains(StatxAttributes::ENCRYPTED);
         let below = match (encrypted, above) {
-            (false, _) => Below::Open,
+            (false, _) => Secrecy::Open,
             // What is below a directory has its policy.
-            (true, Below::Own) if device == device_above => Below::Own,
-            (true, _) if self.own().directory() == Some((device, found.stx_ino)) => Below::Own,
-            (true, _) => Below::Secret,
+            (true, Secrecy::Own) if device == device_above => Secrecy::Own,
+            (true, _) if self.state_encryption().directory() == Some((device, found.stx_ino)) => Secrecy::Own,
+            (true, _) => Secrecy::Secret,
         };
         (below, device)
     }
 
-    /// Whether the file system at a directory, on this device, is encrypted and the state directory is not so too.
+    /// Whether the file system at a directory, on this device, is encrypted and the state directory is not so
+    /// too.
     fn is_volume_secret(&mut self, mounts: Mounts<'_>, directory: &[u8], device: (u32, u32)) -> bool {
-        if device == self.own().device {
+        if device == self.state_encryption().device {
             return false;
         }
         if let Some(known) = self.volumes.get(&device) {
@@ -186,7 +189,7 @@ impl Secrets {
         let secret = stacked.is_some_and(|fstype| ENCRYPTING.contains(&fstype.as_str())) || {
             let mut volumes = BTreeSet::new();
             of_device(block_device(mounts, directory, device), &mut volumes);
-            !volumes.is_subset(self.own().volumes())
+            !volumes.is_subset(self.state_encryption().volumes())
         };
         if self.volumes.len() < MOST {
             self.volumes.insert(device, secret);
@@ -194,14 +197,14 @@ impl Secrets {
         secret
     }
 
-    fn own(&mut self) -> &Own {
+    fn state_encryption(&mut self) -> &StateEncryption {
         self.own
-            .get_or_insert_with(|| Own::of(STATE.get().map(PathBuf::as_path)))
+            .get_or_insert_with(|| StateEncryption::new(STATE.get().map(PathBuf::as_path)))
     }
 }
 
-impl Own {
-    fn of(state: Option<&Path>) -> Own {
+impl StateEncryption {
+    fn new(state: Option<&Path>) -> StateEncryption {
         // It may have to be made yet.
         let there = state.and_then(|state| {
             state
@@ -211,7 +214,7 @@ impl Own {
         let (at, device) = there.map_or((None, (u32::MAX, u32::MAX)), |(at, found)| {
             (Some(at), (found.stx_dev_major, found.stx_dev_minor))
         });
-        Own {
+        StateEncryption {
             at,
             device,
             volumes: OnceCell::new(),
@@ -239,16 +242,16 @@ impl Own {
             let mut ways: Vec<&Path> = self.at.iter().flat_map(|at| at.ancestors()).collect();
             ways.reverse();
             ways.into_iter().find_map(|way| {
-                let found = facts(None, way.as_os_str().as_bytes())?;
-                let device = (found.stx_dev_major, found.stx_dev_minor);
-                (found.stx_attributes.contains(StatxAttributes::ENCRYPTED)).then_some((device, found.stx_ino))
+                let facts = facts(None, way.as_os_str().as_bytes())?;
+                let device = (facts.stx_dev_major, facts.stx_dev_minor);
+                (facts.stx_attributes.contains(StatxAttributes::ENCRYPTED)).then_some((device, facts.stx_ino))
             })
         })
     }
 }
 
 /// The directory that ends before a slash.
-fn of(path: &[u8], slash: usize) -> &[u8] {
+fn directory_before(path: &[u8], slash: usize) -> &[u8] {
     match slash {
         0 => b"/",
         slash => &path[..slash],
@@ -270,7 +273,8 @@ fn facts(mounts: Mounts<'_>, directory: &[u8]) -> Option<Statx> {
     statx(fd, c"", how | AtFlags::EMPTY_PATH, wanted).ok()
 }
 
-/// The block device of a file system whose own number is no device's (btrfs), by what was mounted; else that of the number.
+/// The block device of a file system whose own number is no device's (btrfs), by what was mounted; else that
+/// of the number.
 fn block_device(mounts: Mounts<'_>, directory: &[u8], device: (u32, u32)) -> (u32, u32) {
     if device.0 != 0 {
         return device;
@@ -286,9 +290,10 @@ fn block_device(mounts: Mounts<'_>, directory: &[u8], device: (u32, u32)) -> (u3
     })
 }
 
-/// Adds the names of the encrypted volumes (dm-crypt) that a device lies on, and of the encrypted directories that hold its images.
+/// Adds the names of the encrypted volumes (dm-crypt) that a device lies on, and of the encrypted directories
+/// that hold its images.
 fn of_device((major, minor): (u32, u32), volumes: &mut BTreeSet<String>) {
-    below::each((major, minor), &mut |layer| match layer {
+    devices_below::visit_below((major, minor), &mut |layer| match layer {
         // The kernel's name of a volume that cryptsetup has made.
         Layer::Disk(whole) => volumes.extend(
             std::fs::read_to_string(whole.join("dm/uuid"))
@@ -325,7 +330,7 @@ mod tests {
         }
         secrets
             .directories
-            .insert(path("/locked"), (Below::Secret, (0, 0)));
+            .insert(path("/locked"), (Secrecy::Secret, (0, 0)));
         for mounts in [Some(read), None] {
             assert!(
                 secrets.is_secret(mounts, &path("/locked/x"))

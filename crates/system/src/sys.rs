@@ -120,8 +120,8 @@ impl BtrfsSearch {
         })
     }
 
-    /// The items of one object and type of a tree from `offset` on, as many as there is room for: how many, and their
-    /// bytes, each behind a `struct btrfs_ioctl_search_header`. Needs `CAP_SYS_ADMIN`.
+    /// The items of one object and type of a tree from `offset` on, as many as there is room for: how many,
+    /// and their bytes, each behind a `struct btrfs_ioctl_search_header`. Needs `CAP_SYS_ADMIN`.
     pub fn get(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -144,10 +144,11 @@ impl BtrfsSearch {
     }
 }
 
-/// Who uses the byte at a logical address of btrfs: one (inode number, offset in the file, tree), if there is any. Needs
-/// `CAP_SYS_ADMIN`.
+/// Who uses the byte at a logical address of btrfs: one (inode number, offset in the file, tree), if there is
+/// any. Needs `CAP_SYS_ADMIN`.
 pub fn btrfs_owner(fd: BorrowedFd<'_>, logical: u64) -> io::Result<Option<[u64; 3]>> {
-    /// Four counts, and room for 21 owners: only the first is of interest, and of what has no room the rest is left out.
+    /// Four counts, and room for 21 owners: only the first is of interest, and of what has no room the rest
+    /// is left out.
     const WORDS: usize = 65;
     // struct btrfs_data_container: bytes_left, bytes_missing, elem_cnt, elem_missed as u32, then u64 values.
     let mut answer = [0u64; WORDS];
@@ -161,7 +162,8 @@ pub fn btrfs_owner(fd: BorrowedFd<'_>, logical: u64) -> io::Result<Option<[u64; 
         0,
         answer.as_mut_ptr() as u64,
     ];
-    // SAFETY: the kernel reads the seven words and writes at most `size` bytes to where the last points, which is `answer`.
+    // SAFETY: the kernel reads the seven words and writes at most `size` bytes to where the last points,
+    // which is `answer`.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), BTRFS_IOC_LOGICAL_INO as _, arguments.as_ptr()) }.into())?;
     // SAFETY: made from a reference that is valid; the kernel wrote there behind the compiler's back.
     let answer: [u64; WORDS] = unsafe { std::ptr::read_volatile(&raw const answer) };
@@ -172,7 +174,8 @@ pub fn btrfs_owner(fd: BorrowedFd<'_>, logical: u64) -> io::Result<Option<[u64; 
 
 /// The inode generation. Fails with ENOTTY where the file system tells none.
 pub fn generation(fd: BorrowedFd<'_>) -> io::Result<u32> {
-    // File systems write an int, whatever the request's number says; the second word is for those that write a long.
+    // File systems write an int, whatever the request's number says; the second word is for those that write
+    // a long.
     let mut value = [0u32; 2];
     // SAFETY: the kernel writes 4 or 8 bytes, `value` has 8.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), FS_IOC_GETVERSION as _, value.as_mut_ptr()) }.into())?;
@@ -204,7 +207,8 @@ struct MoveExtent {
     moved: u64,
 }
 
-/// Exchanges the places of `blocks` blocks of a file, from block `start` on, with those of a donor; what was moved, blocks.
+/// Exchanges the places of `blocks` blocks of a file, from block `start` on, with those of a donor; what was
+/// moved, blocks.
 pub fn ext4_move_extent(
     file: BorrowedFd<'_>,
     start: u64,
@@ -241,7 +245,8 @@ pub fn discard(device: BorrowedFd<'_>, start: u64, length: u64) -> io::Result<()
     Ok(())
 }
 
-/// Tells the device of a file system that `[start, start + length)`, as far as it is free, holds nothing; `root` is any descriptor on it.
+/// Tells the device of a file system that `[start, start + length)`, as far as it is free, holds nothing;
+/// `root` is any descriptor on it.
 pub fn trim(root: BorrowedFd<'_>, start: u64, length: u64) -> io::Result<()> {
     // struct fstrim_range: start, length, and the least piece.
     let mut range = [start, length, 0];
@@ -250,7 +255,8 @@ pub fn trim(root: BorrowedFd<'_>, start: u64, length: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether anybody has a file open besides this descriptor, which is one for reading: else a lease could be had on it.
+/// Whether anybody has a file open besides this descriptor, which is one for reading: else a lease could be
+/// had on it.
 pub fn is_open_elsewhere(fd: BorrowedFd<'_>) -> io::Result<bool> {
     /// `F_SETSIG`, linux/fcntl.h.
     const F_SETSIG: libc::c_int = 10;
@@ -276,8 +282,8 @@ pub fn device_size(fd: BorrowedFd<'_>) -> io::Result<u64> {
     Ok(size)
 }
 
-/// One byte per page of `[offset, offset + length)`; the lowest bit says whether it is resident. `offset` is a
-/// multiple of the page size.
+/// One byte per page of `[offset, offset + length)`; the lowest bit says whether it is resident. `offset` is
+/// a multiple of the page size.
 pub fn mincore(fd: BorrowedFd<'_>, offset: u64, length: usize, pages: &mut [u8]) -> io::Result<()> {
     assert!(
         pages.len() >= length.div_ceil(rustix::param::page_size()),
@@ -357,7 +363,8 @@ pub fn sched_setscheduler(policy: i32, priority: i32) -> io::Result<()> {
     Ok(())
 }
 
-/// The error number a system call gives when called with arguments that cannot work: ENOSYS if the kernel lacks it.
+/// The error number a system call gives when called with arguments that cannot work: ENOSYS if the kernel
+/// lacks it.
 pub fn probe(number: libc::c_long) -> i32 {
     // SAFETY: -1 is no descriptor, the pointers are null and sizes 0: the call can only fail.
     let result = unsafe { libc::syscall(number, -1, 0, 0, 0, 0, 0) };

@@ -1,5 +1,6 @@
-//! How a thread begins, and how its end or its answer is waited for: never for good. A filter of system calls may end a thread alone
-//! (`SECCOMP_RET_KILL_THREAD`): it drops nothing then, tells nobody, and keeps what it has locked.
+//! How a thread begins, and how its end or its answer is waited for: never for good. A filter of system calls
+//! may end a thread alone (`SECCOMP_RET_KILL_THREAD`): it drops nothing then, tells nobody, and keeps what it
+//! has locked.
 
 use std::io;
 use std::sync::Arc;
@@ -17,24 +18,25 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// A thread that was begun.
 #[derive(Debug)]
-pub struct Begun {
+pub struct StartedThread {
     handle: JoinHandle<()>,
     /// Its number; 0 until it has come to its work.
     number: Arc<AtomicI32>,
     since: Instant,
 }
 
-/// Begins a thread of this name. What begins one is made anew by the compiler for each closure, several KiB each; for a box it is there once.
-pub fn begin(name: &str, work: Box<dyn FnOnce() + Send>) -> io::Result<Begun> {
-    begin_as(Builder::new().name(name.into()), work)
+/// Begins a thread of this name. What begins one is made anew by the compiler for each closure, several KiB
+/// each; for a box it is there once.
+pub fn spawn(name: &str, work: Box<dyn FnOnce() + Send>) -> io::Result<StartedThread> {
+    spawn_with(Builder::new().name(name.into()), work)
 }
 
 /// The same with a small stack.
-pub fn begin_small(name: &str, work: Box<dyn FnOnce() + Send>) -> io::Result<Begun> {
-    begin_as(Builder::new().name(name.into()).stack_size(SMALL_STACK), work)
+pub fn spawn_small(name: &str, work: Box<dyn FnOnce() + Send>) -> io::Result<StartedThread> {
+    spawn_with(Builder::new().name(name.into()).stack_size(SMALL_STACK), work)
 }
 
-fn begin_as(builder: Builder, work: Box<dyn FnOnce() + Send>) -> io::Result<Begun> {
+fn spawn_with(builder: Builder, work: Box<dyn FnOnce() + Send>) -> io::Result<StartedThread> {
     let number = Arc::new(AtomicI32::new(0));
     let own = Arc::clone(&number);
     let handle = builder.spawn(move || {
@@ -42,14 +44,14 @@ fn begin_as(builder: Builder, work: Box<dyn FnOnce() + Send>) -> io::Result<Begu
         drop(own);
         work();
     })?;
-    Ok(Begun {
+    Ok(StartedThread {
         handle,
         number,
         since: Instant::now(),
     })
 }
 
-impl Begun {
+impl StartedThread {
     /// Whether it has ended, also if it was ended amid its work.
     pub fn is_finished(&self) -> bool {
         self.handle.is_finished() || self.is_gone()
@@ -112,7 +114,7 @@ mod tests {
     #[test]
     fn a_thread_that_was_ended_alone_is_not_waited_for() {
         let (told, answer) = channel::<u8>();
-        let begun = begin(
+        let begun = spawn(
             "x",
             Box::new(move || {
                 end_alone();
@@ -129,7 +131,7 @@ mod tests {
     fn what_a_thread_has_sent_before_its_end_is_there() {
         for _ in 0..100 {
             let (told, answer) = channel();
-            let begun = begin_small(
+            let begun = spawn_small(
                 "x",
                 Box::new(move || {
                     let _ = told.send(7);
@@ -144,7 +146,7 @@ mod tests {
     fn one_that_goes_on_is_waited_for_so_long() {
         let (go, told) = channel::<()>();
         let (_silent, answer) = channel::<u8>();
-        let begun = begin(
+        let begun = spawn(
             "x",
             Box::new(move || {
                 let _ = told.recv();

@@ -1,7 +1,8 @@
-//! The bytes behind a modelled disk: an image file that is not changed, and what was written since, in memory.
+//! The bytes behind a modelled disk: an image file that is not changed, and what was written since, in
+//! memory.
 //!
-//! Writes go to the overlay, so every fresh attach starts from the same bytes without copying the image. What becomes of them
-//! then is for [`Writes`] to say.
+//! Writes go to the overlay, so every fresh attach starts from the same bytes without copying the image. What
+//! becomes of them then is for [`Writes`] to say.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -20,7 +21,8 @@ use super::delta::Delta;
 use crate::model::MAX_REQUEST;
 use crate::stats::Random;
 
-/// Buffers above this size are kept for the next request: fresh ones would cost a page fault for every 4 KiB of them.
+/// Buffers above this size are kept for the next request: fresh ones would cost a page fault for every 4 KiB
+/// of them.
 const POOLED: usize = 64 << 10;
 
 /// What becomes of the bytes written to a disk.
@@ -28,8 +30,8 @@ const POOLED: usize = 64 << 10;
 pub enum Writes {
     /// Forgotten at the next fresh attach.
     Forget,
-    /// Kept in this file, beside the image, each time [`Backing::commit`] is called; what was written after the last such call
-    /// is forgotten. The file is made when missing.
+    /// Kept in this file, beside the image, each time [`Backing::commit`] is called; what was written after
+    /// the last such call is forgotten. The file is made when missing.
     Delta(PathBuf),
     /// Written into the image.
     Image,
@@ -57,12 +59,14 @@ pub struct Backing {
     size: u64,
     through: bool,
     overlay: RwLock<Blocks>,
-    /// What blocks held that were written since the last flush, before they were; `None` where the image had them.
+    /// What blocks held that were written since the last flush, before they were; `None` where the image had
+    /// them.
     unflushed: Mutex<HashMap<u64, Option<Arc<[u8]>>>>,
     /// Writes that outlive this process, and their file.
     kept: Mutex<Option<(Delta, Blocks)>>,
     pool: Mutex<Vec<Vec<u8>>>,
-    /// Holes of the image in order, so that reading one costs no page cache. Unknown (empty) when writes go through.
+    /// Holes of the image in order, so that reading one costs no page cache. Unknown (empty) when writes go
+    /// through.
     holes: Vec<Range<u64>>,
 }
 
@@ -133,9 +137,10 @@ impl Backing {
         self.unflushed().clear();
     }
 
-    /// Keeps, as [`Backing::commit`] does, what a power cut at this instant would leave: of the blocks written since the last
-    /// flush some, as `random` has it, hold what they held before, for a write cache is emptied in any order. Whoever uses
-    /// the disk may go on; what it writes is forgotten. Returns how many blocks were lost, of how many not flushed.
+    /// Keeps, as [`Backing::commit`] does, what a power cut at this instant would leave: of the blocks
+    /// written since the last flush some, as `random` has it, hold what they held before, for a write cache
+    /// is emptied in any order. Whoever uses the disk may go on; what it writes is forgotten. Returns how
+    /// many blocks were lost, of how many not flushed.
     pub fn cut_power(&self, random: &mut Random) -> Result<(usize, usize)> {
         let (left, lost, all) = self.left_by_a_cut(random);
         self.keep(left)?;
@@ -172,8 +177,8 @@ impl Backing {
         self.unflushed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps what has been written so far: in the delta or in the image; with [`Writes::Forget`] that is an error. After an
-    /// error or a kill, what was kept before is kept still.
+    /// Keeps what has been written so far: in the delta or in the image; with [`Writes::Forget`] that is an
+    /// error. After an error or a kill, what was kept before is kept still.
     pub fn commit(&self) -> Result<()> {
         if self.through {
             return self.file.sync_all().context("syncing the disk image");

@@ -1,5 +1,5 @@
-//! `disk check`: measures an attached model with fio and holds it against what the model itself predicts for the same requests and
-//! against the data sheet.
+//! `disk check`: measures an attached model with fio and holds it against what the model itself predicts for
+//! the same requests and against the data sheet.
 
 use std::path::Path;
 use std::time::Instant;
@@ -12,7 +12,8 @@ use crate::model::{Device, Kind, MAX_REQUEST, Model, Op, Request};
 use crate::registry::Registry;
 use crate::tools;
 
-/// The size of the disk measured: large enough that random reads seldom meet, all of it a hole, so nothing is stored.
+/// The size of the disk measured: large enough that random reads seldom meet, all of it a hole, so nothing is
+/// stored.
 const SIZE: u64 = 4 << 30;
 
 /// Where reads are made before the pattern "touched", and that pattern's own place.
@@ -46,9 +47,11 @@ pub struct Check {
     pub measured: f64,
     /// By the data sheet.
     pub sheet: Option<f64>,
-    /// How much earlier than the model says answers left, in microseconds: what the chain was measured to cost.
+    /// How much earlier than the model says answers left, in microseconds: what the chain was measured to
+    /// cost.
     pub lead_us: f64,
-    /// Share of the time in which some program of the machine waited for a processor: then answers are late whatever the disk.
+    /// Share of the time in which some program of the machine waited for a processor: then answers are late
+    /// whatever the disk.
     pub waited: f64,
 }
 
@@ -221,7 +224,8 @@ fn enough(model: &Model, depth: u32, seconds: u32) -> u32 {
 }
 
 fn fio(device: &Path, pattern: &Pattern) -> Result<Value> {
-    // Ahead of ordinary programs, as the serving threads are: what is measured is the disk, not the wait for a processor.
+    // Ahead of ordinary programs, as the serving threads are: what is measured is the disk, not the wait for
+    // a processor.
     let mut words: Vec<String> = ["--fifo", "5", "fio"].map(str::to_owned).into();
     words.extend([
         "--name=check".to_owned(),
@@ -244,7 +248,8 @@ fn fio(device: &Path, pattern: &Pattern) -> Result<Value> {
     Ok(report["jobs"][0]["read"].clone())
 }
 
-/// Bytes per second of the last phase, when in each `depth` of its requests are always outstanding, by the model in virtual time.
+/// Bytes per second of the last phase, when in each `depth` of its requests are always outstanding, by the
+/// model in virtual time.
 fn predict(model: &Model, phases: &[(u32, Vec<(u64, u64)>)]) -> f64 {
     let mut device = Device::new(model, SIZE);
     let (mut now, mut rate) = (0, 0.0);

@@ -1,4 +1,5 @@
-//! The model against the wall clock: requests go in with an answer to give, a thread gives each answer at the model's time.
+//! The model against the wall clock: requests go in with an answer to give, a thread gives each answer at the
+//! model's time.
 
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU64;
@@ -82,7 +83,8 @@ struct State {
     log: BTreeMap<u64, Entry>,
     /// Answers leave this much early, to make up for the way through FUSE and the loop device.
     lead: Nanos,
-    /// Requests are answered at once, past the model and the log: the chain is being measured, or a start rehearsed.
+    /// Requests are answered at once, past the model and the log: the chain is being measured, or a start
+    /// rehearsed.
     bypass: bool,
     stop: bool,
 }
@@ -204,12 +206,14 @@ impl Clock {
             .collect()
     }
 
-    /// Whether requests are answered at once, past the model and the log: while a start is rehearsed whose time nobody asks for.
+    /// Whether requests are answered at once, past the model and the log: while a start is rehearsed whose
+    /// time nobody asks for.
     pub fn at_once(&self, at_once: bool) {
         self.shared.lock().bypass = at_once;
     }
 
-    /// Switches the device off and on again: head at rest, nothing cached, nothing filled. Waits for what is outstanding.
+    /// Switches the device off and on again: head at rest, nothing cached, nothing filled. Waits for what is
+    /// outstanding.
     pub fn restart(&self) -> Result<()> {
         let patience = Instant::now() + PATIENCE;
         loop {
@@ -235,8 +239,8 @@ impl Clock {
         Duration::from_nanos(self.shared.lock().lead)
     }
 
-    /// Measures what the chain itself costs by `probe`, which returns the time of one request, and answers that much earlier
-    /// from now on. Returns the cost.
+    /// Measures what the chain itself costs by `probe`, which returns the time of one request, and answers
+    /// that much earlier from now on. Returns the cost.
     pub fn calibrate(&self, probe: impl Fn() -> Result<Duration>) -> Result<Duration> {
         self.shared.lock().bypass = true;
         let times = (0..PROBES)
@@ -278,7 +282,8 @@ impl Shared {
     }
 
     fn run(&self) {
-        // The default slack of 50 us would be added to every request; failing to lower it only costs precision.
+        // The default slack of 50 us would be added to every request; failing to lower it only costs
+        // precision.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1000));
         let mut margin = Margin::default();
         let mut state = self.lock();
@@ -324,8 +329,8 @@ impl Shared {
     }
 }
 
-/// How late this machine's timers ring (up to a few hundred microseconds in virtual machines): the clock sleeps that much less
-/// and turns the rest away waiting.
+/// How late this machine's timers ring (up to a few hundred microseconds in virtual machines): the clock
+/// sleeps that much less and turns the rest away waiting.
 #[derive(Debug, Default)]
 struct Margin(Nanos);
 
@@ -404,8 +409,8 @@ mod tests {
         );
     }
 
-    /// What the log says is what the model does with the same requests at the same times: bit for bit, whatever the machine
-    /// was doing when the answers were due.
+    /// What the log says is what the model does with the same requests at the same times: bit for bit,
+    /// whatever the machine was doing when the answers were due.
     #[test]
     fn the_log_is_the_models_own() {
         for name in ["disk7200", "sata-ssd", "lazy"] {

@@ -1,10 +1,11 @@
 //! What was written to a disk, kept across runs in a file of its own; the image stays as it is.
 //!
-//! A delta changes by [`Delta::save`] alone, whole or not at all: a new file beside it, fsync, rename. A lab that is killed leaves
-//! the state of the last save, never half of a run. The file is locked while a disk uses it.
+//! A delta changes by [`Delta::save`] alone, whole or not at all: a new file beside it, fsync, rename. A lab
+//! that is killed leaves the state of the last save, never half of a run. The file is locked while a disk
+//! uses it.
 //!
-//! Format, integers little-endian: magic, image size u64, image mtime (seconds i64, nanoseconds u32), number of blocks u64, the
-//! block numbers in order (u64 each), the blocks of 4096 bytes, SHA-256 of all before.
+//! Format, integers little-endian: magic, image size u64, image mtime (seconds i64, nanoseconds u32), number
+//! of blocks u64, the block numbers in order (u64 each), the blocks of 4096 bytes, SHA-256 of all before.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Read, Write};
@@ -61,7 +62,8 @@ impl Delta {
         Ok((delta, blocks))
     }
 
-    /// Makes `blocks` what the file holds. After an error, or a kill at any moment, it holds what it held before.
+    /// Makes `blocks` what the file holds. After an error, or a kill at any moment, it holds what it held
+    /// before.
     pub(super) fn save(&mut self, blocks: &Blocks) -> Result<()> {
         let mut name = self.path.clone().into_os_string();
         name.push(".new");

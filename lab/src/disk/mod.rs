@@ -1,7 +1,9 @@
-//! A block device whose timing follows a model: backing image → model → FUSE file → loop device with direct I/O.
+//! A block device whose timing follows a model: backing image → model → FUSE file → loop device with direct
+//! I/O.
 //!
-//! Data, ordering and concurrency are real, only the time an answer takes is modelled. [`Served`] is the file, which a virtual
-//! machine can use as it is, [`Attached`] the whole chain; they come apart when dropped, on a signal, or by `headstart-lab clean`.
+//! Data, ordering and concurrency are real, only the time an answer takes is modelled. [`Served`] is the
+//! file, which a virtual machine can use as it is, [`Attached`] the whole chain; they come apart when
+//! dropped, on a signal, or by `headstart-lab clean`.
 
 mod backing;
 mod block;
@@ -135,7 +137,8 @@ impl Served {
         Ok(served)
     }
 
-    /// Measures the way to the disk and back by reads of `path`, which leads to it, and lets answers leave that much earlier.
+    /// Measures the way to the disk and back by reads of `path`, which leads to it, and lets answers leave
+    /// that much earlier.
     fn calibrate(&self, path: &Path) -> Result<Duration> {
         let file = File::options()
             .read(true)
@@ -174,22 +177,23 @@ impl Served {
         self.clock.take_log()
     }
 
-    /// How much earlier than the model says answers leave, to make up for the way to the disk and back; measured at every
-    /// attach.
+    /// How much earlier than the model says answers leave, to make up for the way to the disk and back;
+    /// measured at every attach.
     pub fn lead(&self) -> Duration {
         self.clock.lead()
     }
 
-    /// Forgets what was written since the last [`Served::commit`], and switches the device off and on again. Nobody may be
-    /// using the file.
+    /// Forgets what was written since the last [`Served::commit`], and switches the device off and on again.
+    /// Nobody may be using the file.
     pub fn reset(&self) -> Result<()> {
         self.clock.restart()?;
         self.backing.reset();
         Ok(())
     }
 
-    /// Keeps what was written, for this process and later ones; see [`Writes`]. Call it when the user of the disk has ended
-    /// and its run is known to be good: a lab killed before leaves the disk as it was before the run.
+    /// Keeps what was written, for this process and later ones; see [`Writes`]. Call it when the user of the
+    /// disk has ended and its run is known to be good: a lab killed before leaves the disk as it was before
+    /// the run.
     pub fn commit(&self) -> Result<()> {
         self.backing.commit()
     }
@@ -283,7 +287,8 @@ impl Attached {
         Ok(())
     }
 
-    /// Lets the disk answer at once until what is returned is dropped: what is read meanwhile is in memory sooner, and in no log.
+    /// Lets the disk answer at once until what is returned is dropped: what is read meanwhile is in memory
+    /// sooner, and in no log.
     pub fn at_once(&self) -> AtOnce<'_> {
         self.served.clock.at_once(true);
         AtOnce(&self.served.clock)
@@ -294,7 +299,8 @@ impl Attached {
         self.served.clock.now()
     }
 
-    /// Reads the image anew where the machine's caches were dropped, so that no request waits for the disk below.
+    /// Reads the image anew where the machine's caches were dropped, so that no request waits for the disk
+    /// below.
     pub fn warm_backing(&self) -> Result<()> {
         self.served.backing.warm().context("reading the disk image")
     }
@@ -349,8 +355,9 @@ impl Attached {
     }
 }
 
-/// Keeps the processors out of deep sleep while the file is open (`Documentation/power/pm_qos_interface.rst`): waking them costs
-/// 70 us a hop in a virtual machine, several hops a request. `None` where the kernel has no such switch.
+/// Keeps the processors out of deep sleep while the file is open
+/// (`Documentation/power/pm_qos_interface.rst`): waking them costs 70 us a hop in a virtual machine, several
+/// hops a request. `None` where the kernel has no such switch.
 fn stay_awake() -> Option<File> {
     let mut file = OpenOptions::new().write(true).open("/dev/cpu_dma_latency").ok()?;
     file.write_all(&0i32.to_ne_bytes()).ok()?;

@@ -1,4 +1,5 @@
-//! Which blocks of a disk a start needs: from a request log, or from a headstart trace and the image it was recorded on.
+//! Which blocks of a disk a start needs: from a request log, or from a headstart trace and the image it was
+//! recorded on.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
@@ -51,9 +52,9 @@ fn sectors_of(sector: &str, sectors: &str) -> Option<Extent> {
     extent.offset.checked_add(extent.length).map(|_| extent)
 }
 
-/// What a recorded start used of the file system in `image`, by where it lies there now: the pages of its files, and the metadata
-/// blocks it missed. The image is mounted read-only meanwhile. What the trace has of other file systems is left out; of its file
-/// systems the one counts of which most was used.
+/// What a recorded start used of the file system in `image`, by where it lies there now: the pages of its
+/// files, and the metadata blocks it missed. The image is mounted read-only meanwhile. What the trace has of
+/// other file systems is left out; of its file systems the one counts of which most was used.
 pub fn needed_by_trace(trace: &Path, image: &Path, base: &Path, registry: &Registry) -> Result<Vec<Extent>> {
     let shown = trace.display();
     let bytes = fs::read(trace).with_context(|| format!("reading {shown}"))?;

@@ -1,6 +1,7 @@
 //! A FUSE file system of one file, `disk`, whose reads and writes take as long as a model says.
 //!
-//! FUSE through the `fuser` crate rather than an nbdkit plugin, by measurement: `docs/decisions/0004-fuser-for-the-labs-disks.md`.
+//! FUSE through the `fuser` crate rather than an nbdkit plugin, by measurement:
+//! `docs/decisions/0004-fuser-for-the-labs-disks.md`.
 
 use std::ffi::OsStr;
 use std::io;
@@ -83,7 +84,8 @@ impl Drop for Server {
         let Some(session) = self.session.take() else {
             return;
         };
-        // The connection is ended, not only the mount: another program's mount namespace may hold a copy of that, for ever.
+        // The connection is ended, not only the mount: another program's mount namespace may hold a copy of
+        // that, for ever.
         let directory = self.file.parent().unwrap_or(&self.file);
         if let Err(error) = abort_fuse(directory) {
             print::note(format_args!(
@@ -100,8 +102,9 @@ impl Drop for Server {
     }
 }
 
-/// Lets the serving threads run before any program, as a device's interrupts would: on a busy machine they would else wait for a
-/// time slice. Where the system refuses, answers are only less punctual (`disk check` shows by how much).
+/// Lets the serving threads run before any program, as a device's interrupts would: on a busy machine they
+/// would else wait for a time slice. Where the system refuses, answers are only less punctual (`disk check`
+/// shows by how much).
 pub(super) fn raise_priority() {
     let Ok(tasks) = std::fs::read_dir("/proc/self/task") else {
         return;
@@ -188,7 +191,8 @@ impl Filesystem for DiskFile {
     }
 
     fn open(&self, _: &fuser::Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        // Closing asks for no flush: a process that is killed with its own file open would wait for its own answer.
+        // Closing asks for no flush: a process that is killed with its own file open would wait for its own
+        // answer.
         reply.opened(
             FileHandle(0),
             FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_NOFLUSH,
@@ -245,7 +249,8 @@ impl Filesystem for DiskFile {
         reply.ok();
     }
 
-    /// A cache flush: what was written before it survives a power cut, once the model's drive has had its time.
+    /// A cache flush: what was written before it survives a power cut, once the model's drive has had its
+    /// time.
     fn fsync(&self, _: &fuser::Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
         self.clock.submit(Op::Flush, 0, 0, || {
             self.backing.flush();

@@ -9,7 +9,8 @@ use crate::machine;
 use crate::model::Model;
 use crate::setup::Setup;
 
-/// Every workload on every file system and disk with every setup, for `headstart-lab bench`: an experiment without a file.
+/// Every workload on every file system and disk with every setup, for `headstart-lab bench`: an experiment
+/// without a file.
 pub fn side_by_side(
     workloads: &[String],
     systems: &[Fs],

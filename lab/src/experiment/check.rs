@@ -1,4 +1,5 @@
-//! Whether an experiment can be made here: tools, memory, disk space, placeholders. Asked of everything before anything runs.
+//! Whether an experiment can be made here: tools, memory, disk space, placeholders. Asked of everything
+//! before anything runs.
 
 use std::fs;
 use std::path::Path;

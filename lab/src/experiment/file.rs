@@ -1,4 +1,5 @@
-//! An experiment as a TOML file. Everything it names is loaded and checked at once; an error names the file, the line and the key.
+//! An experiment as a TOML file. Everything it names is loaded and checked at once; an error names the file,
+//! the line and the key.
 
 use std::num::NonZeroU8;
 use std::path::{Path, PathBuf};
@@ -72,7 +73,8 @@ fn minutes() -> Spanned<u64> {
     Spanned::new(0..0, 300)
 }
 
-/// Loads what `name` stands for beside the file that names it: a path ending in `.toml` counts from there, another is a built-in's.
+/// Loads what `name` stands for beside the file that names it: a path ending in `.toml` counts from there,
+/// another is a built-in's.
 fn beside(file: &Path, name: &str) -> String {
     if !name.ends_with(".toml") {
         return name.to_owned();
@@ -324,9 +326,9 @@ mod tests {
             let setups = parse(&text, Path::new("e.toml")).unwrap().setups;
             setups.into_iter().map(|s| s.goes_on_from).collect::<Vec<_>>()
         };
-        let of = |name: &str| Some(name.to_owned());
-        let all = "'boot-headstart-1', 'boot-headstart', 'boot-headstart-5'";
-        assert_eq!(goes_on(all), [None, of("headstart-1"), of("headstart")]);
+        let named = |name: &str| Some(name.to_owned());
+        let setups = "'boot-headstart-1', 'boot-headstart', 'boot-headstart-5'";
+        assert_eq!(goes_on(setups), [None, named("headstart-1"), named("headstart")]);
         assert_eq!(goes_on("'boot-headstart-5', 'boot-headstart-1'"), [None, None]);
     }
 

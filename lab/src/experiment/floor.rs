@@ -1,12 +1,14 @@
-//! Floors: the least time that any order of reads could give a start on its disk, as headstart reckons it. Kept in `floors.json`
-//! beside the runs, for each case and setup.
+//! Floors: the least time that any order of reads could give a start on its disk, as headstart reckons it.
+//! Kept in `floors.json` beside the runs, for each case and setup.
 //!
-//! A setup's command prints `headstart floor --json` of the starts that the setup has learned from: first by what was measured of the disk, as nothing else tells
-//! where the time of the last one went, then by the disk's model; and of warm starts, as many as it likes. Starts differ, so of warm ones the least floor counts; and because what a start needs when is known the better the less
-//! it waited, of both the larger.
+//! A setup's command prints `headstart floor --json` of the starts that the setup has learned from: first by
+//! what was measured of the disk, as nothing else tells where the time of the last one went, then by the
+//! disk's model; and of warm starts, as many as it likes. Starts differ, so of warm ones the least floor
+//! counts; and because what a start needs when is known the better the less it waited, of both the larger.
 //!
-//! On one head what a jump takes depends on how far it goes, which no number in `--disk` says. So where headstart tells what a start needs
-//! when (`--needs`), the lab asks the disk's model itself how long that takes, as it does for T_io.
+//! On one head what a jump takes depends on how far it goes, which no number in `--disk` says. So where
+//! headstart tells what a start needs when (`--needs`), the lab asks the disk's model itself how long that
+//! takes, as it does for T_io.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,11 +22,11 @@ use crate::machine::{Machine, Place};
 use crate::model::{Extent, Kind, Model, t_io};
 
 /// By case and setup.
-pub type Floors = BTreeMap<String, BTreeMap<String, Known>>;
+pub type Floors = BTreeMap<String, BTreeMap<String, KnownFloor>>;
 
 /// What is known of a setup's starts.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Known {
+pub struct KnownFloor {
     /// Seconds.
     pub floor_seconds: f64,
     /// Where the time of its last start with a replay went above the floor of that one.
@@ -36,7 +38,7 @@ pub(super) const FILE: &str = "floors.json";
 
 /// What is read of each `headstart floor --json`.
 #[derive(Deserialize)]
-struct Said {
+struct FloorOutput {
     floor: Floor,
     above: Option<Above>,
     /// An earlier build does not tell.
@@ -55,16 +57,16 @@ const MOMENTS: usize = 128;
 
 impl Disk<'_> {
     /// The floor of a start, nanoseconds.
-    fn floor(&self, said: &Said) -> u64 {
+    fn floor(&self, said: &FloorOutput) -> u64 {
         match (&self.model.kind, &said.needs) {
             (Kind::OneHead(_), Some(needs)) => self.by_model(said, needs),
             _ => said.floor.floor_ns,
         }
     }
 
-    /// The floor of a start, each moment's needs being read as fast as the model says. A start may need some bytes of other disks, but
-    /// most of this one; the others' are left out.
-    fn by_model(&self, said: &Said, needs: &[Need]) -> u64 {
+    /// The floor of a start, each moment's needs being read as fast as the model says. A start may need some
+    /// bytes of other disks, but most of this one; the others' are left out.
+    fn by_model(&self, said: &FloorOutput, needs: &[Need]) -> u64 {
         let mut bytes = BTreeMap::<u32, u64>::new();
         for need in needs {
             *bytes.entry(need.device).or_default() += need.end.saturating_sub(need.start);
@@ -121,28 +123,28 @@ pub(super) fn ask(
     [case, setup]: [&str; 2],
     model: &Model,
 ) -> Result<()> {
-    let said = machine.look(place, &[command.to_vec()])?;
+    let said = machine.inspect(place, &[command.to_vec()])?;
     let size = machine.size();
     let known = of_both(&said, &Disk { model, size }).context("what headstart says of the floor")?;
-    let mut all = floors(directory)?;
-    let of_case = all.entry(case.to_owned()).or_default();
+    let mut floors = floors(directory)?;
+    let of_case = floors.entry(case.to_owned()).or_default();
     of_case.insert(setup.to_owned(), known);
     let (path, temporary) = (directory.join(FILE), directory.join("floors.tmp"));
-    fs::write(&temporary, serde_json::to_vec_pretty(&all)?)
+    fs::write(&temporary, serde_json::to_vec_pretty(&floors)?)
         .and_then(|()| fs::rename(&temporary, &path))
         .with_context(|| format!("writing {}", path.display()))
 }
 
 /// What is known by what the command printed.
-fn of_both(said: &str, disk: &Disk<'_>) -> Result<Known> {
-    let mut all = serde_json::Deserializer::from_str(said).into_iter::<Said>();
-    let measured = all.next().context("nothing")??;
-    let learned = all.next().context("nothing by the disk's model")??;
-    let warm = all.try_fold(None, |least: Option<u64>, said| {
+fn of_both(said: &str, disk: &Disk<'_>) -> Result<KnownFloor> {
+    let mut documents = serde_json::Deserializer::from_str(said).into_iter::<FloorOutput>();
+    let measured = documents.next().context("nothing")??;
+    let learned = documents.next().context("nothing by the disk's model")??;
+    let warm = documents.try_fold(None, |least: Option<u64>, said| {
         said.map(|said| Some(disk.floor(&said).min(least.unwrap_or(u64::MAX))))
     })?;
     let floor_ns = disk.floor(&learned).max(warm.unwrap_or(0));
-    Ok(Known {
+    Ok(KnownFloor {
         floor_seconds: floor_ns as f64 / 1e9,
         above: measured.above,
     })
@@ -189,7 +191,7 @@ mod tests {
     #[test]
     fn on_one_head_the_model_itself_is_asked() {
         let size = 1 << 30;
-        let said = |needs| Said {
+        let said = |needs| FloorOutput {
             floor: Floor {
                 floor_ns: 7,
                 warm_ns: 100_000_000,
@@ -211,7 +213,8 @@ mod tests {
             let extents: Vec<Extent> = offsets.iter().map(extent).collect();
             t_io(&extents, &model, size).as_nanos() as u64
         };
-        // Before the first instant one place has to be read, and there is time enough for the other. That on the other disk does not count.
+        // Before the first instant one place has to be read, and there is time enough for the other. That on
+        // the other disk does not count.
         let first = alone(&[100 << 20]);
         assert!(first > 2_000_000 && alone(&[100 << 20, 200 << 20]) < 99_000_000);
         assert_eq!(floor("disk7200", Some(needs())), first + 100_000_000);

@@ -29,7 +29,8 @@ pub enum Figure {
     AboveFloor,
     /// Bytes read beyond the base's, as a share of the base's, of medians.
     MoreRead,
-    /// The time over that of the earlier build in the same round. It is missed where the whole interval lies above the goal.
+    /// The time over that of the earlier build in the same round. It is missed where the whole interval lies
+    /// above the goal.
     OverEarlier,
     /// Median of the time less the base's in the same round, in milliseconds.
     ExtraMs,

@@ -1,5 +1,6 @@
-//! Experiments: a question, and the runs that answer it. A TOML file says which setups start on which machine and disk, how often
-//! and in which order; [`run`] makes the runs, one line each in `runs.jsonl`, and can be interrupted at any moment.
+//! Experiments: a question, and the runs that answer it. A TOML file says which setups start on which machine
+//! and disk, how often and in which order; [`run`] makes the runs, one line each in `runs.jsonl`, and can be
+//! interrupted at any moment.
 
 mod bench;
 mod check;
@@ -24,7 +25,7 @@ use serde::{Deserialize, Serialize};
 pub use bench::{demo, side_by_side};
 pub use check::check;
 pub use file::load;
-pub use floor::{Floors, Known, floors};
+pub use floor::{Floors, KnownFloor, floors};
 pub use goal::{Figure, Goal};
 pub use options::Options;
 pub use order::schedule;
@@ -183,18 +184,23 @@ impl Experiment {
         ensure!(rounds > 0, "--rounds 0: at least 1");
         let asked = self.asked.unwrap_or(self.rounds);
         (self.rounds, self.asked) = (rounds, Some(asked).filter(|asked| *asked != rounds));
-        let all = self.all_rounds();
-        if let Some(change) = self.changes.iter().find(|change| change.before_round > all) {
+        let rounds_in_all = self.all_rounds();
+        if let Some(change) = self
+            .changes
+            .iter()
+            .find(|change| change.before_round > rounds_in_all)
+        {
             bail!(
-                "--rounds {rounds}: the change before round {} would never be made; there would be {all} rounds",
+                "--rounds {rounds}: the change before round {} would never be made; there would be {rounds_in_all} rounds",
                 change.before_round
             );
         }
         Ok(self)
     }
 
-    /// The same experiment with an earlier build of headstart beside this one, in every round: each setup that calls headstart
-    /// gets a twin that calls the earlier build and learns by itself, unless it is for this build only.
+    /// The same experiment with an earlier build of headstart beside this one, in every round: each setup
+    /// that calls headstart gets a twin that calls the earlier build and learns by itself, unless it is for
+    /// this build only.
     pub fn with_earlier_build(mut self) -> Result<Experiment> {
         let twinned: Vec<String> = self
             .setups

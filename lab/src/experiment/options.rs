@@ -9,7 +9,8 @@ pub struct Options {
     pub out: PathBuf,
     /// The headstart binary.
     pub headstart: PathBuf,
-    /// An earlier build of it, measured in the same rounds; see [`Experiment::with_earlier_build`](super::Experiment::with_earlier_build).
+    /// An earlier build of it, measured in the same rounds; see
+    /// [`Experiment::with_earlier_build`](super::Experiment::with_earlier_build).
     pub earlier: Option<PathBuf>,
     /// Go on in a directory begun by another experiment file or binary.
     pub mixed: bool,

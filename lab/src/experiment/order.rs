@@ -1,5 +1,5 @@
-//! The order of runs: whole rounds, shuffled inside by a fixed seed, so that no setup has a place of its own and the same file
-//! always gives the same order.
+//! The order of runs: whole rounds, shuffled inside by a fixed seed, so that no setup has a place of its own
+//! and the same file always gives the same order.
 
 use crate::stats::Random;
 
@@ -14,7 +14,8 @@ pub struct Step {
     pub setup: usize,
 }
 
-/// All runs of an experiment: case after case, round after round, the setups of a round in an order of its own.
+/// All runs of an experiment: case after case, round after round, the setups of a round in an order of its
+/// own.
 pub fn schedule(cases: usize, rounds: usize, setups: usize, seed: u64) -> Vec<Step> {
     let mut random = Random(seed);
     let mut steps = Vec::with_capacity(cases * rounds * setups);

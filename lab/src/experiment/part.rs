@@ -27,7 +27,8 @@ impl Part {
         }
     }
 
-    /// From one mark to another, either of which may be the run's own begin or end, by the log of requests; `None` if both are.
+    /// From one mark to another, either of which may be the run's own begin or end, by the log of requests;
+    /// `None` if both are.
     pub(super) fn between(
         from: Option<&str>,
         until: Option<&str>,

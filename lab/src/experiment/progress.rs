@@ -23,7 +23,8 @@ impl Estimate {
         *sum += seconds;
     }
 
-    /// How long `rest` will take: each setup as long as it took so far, one not seen yet as long as the mean of all.
+    /// How long `rest` will take: each setup as long as it took so far, one not seen yet as long as the mean
+    /// of all.
     pub fn left(&self, rest: &[Step]) -> Option<Duration> {
         let (runs, sum) = self
             .seen
@@ -52,7 +53,8 @@ pub fn shown(time: Duration) -> String {
     }
 }
 
-/// A message of several lines in one; where it would fill the screen, its middle is left out: a command tells last why it failed.
+/// A message of several lines in one; where it would fill the screen, its middle is left out: a command tells
+/// last why it failed.
 pub fn one_line(text: &str) -> String {
     const END: usize = 150;
     let line: Vec<char> = text

@@ -1,7 +1,8 @@
-//! The directory of an experiment: what was begun (`experiment.json`), and one line for every finished run (`runs.jsonl`).
+//! The directory of an experiment: what was begun (`experiment.json`), and one line for every finished run
+//! (`runs.jsonl`).
 //!
-//! A line is written whole and synced before the next run begins; a last line that a kill cut short is taken away again. So a
-//! resumed experiment has lost at most the run in flight.
+//! A line is written whole and synced before the next run begins; a last line that a kill cut short is taken
+//! away again. So a resumed experiment has lost at most the run in flight.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -127,7 +128,8 @@ fn as_asked(experiment: &Experiment) -> Experiment {
 }
 
 impl Begun {
-    /// Describes `experiment`, run with the given builds of headstart (where a setup needs them) and this program.
+    /// Describes `experiment`, run with the given builds of headstart (where a setup needs them) and this
+    /// program.
     pub fn new(experiment: &Experiment, builds: &[impl AsRef<Path>]) -> Result<Begun> {
         let mut programs = Sha256::new();
         let builds = builds.iter().map(AsRef::as_ref);
@@ -171,7 +173,8 @@ impl Begun {
             host: Some(Host::read()),
             kernel: kernel.trim().to_owned(),
             processors: std::thread::available_parallelism().map_or(0, usize::from),
-            // Everything loaded, by value: where the files lie makes no difference, nor how many of its rounds are made now.
+            // Everything loaded, by value: where the files lie makes no difference, nor how many of its
+            // rounds are made now.
             experiment: short(Sha256::digest(format!("{:?}", as_asked(experiment)))),
             programs: short(programs.finalize()),
         })
@@ -186,8 +189,8 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Begins `begun` at `path`, or goes on with it; returns the runs already made. A directory begun by something else is refused
-    /// unless `mixed`.
+    /// Begins `begun` at `path`, or goes on with it; returns the runs already made. A directory begun by
+    /// something else is refused unless `mixed`.
     pub fn open(path: &Path, begun: &Begun, mixed: bool) -> Result<(Directory, Vec<Run>)> {
         fs::create_dir_all(path).with_context(|| format!("creating {}", path.display()))?;
         let file = path.join("experiment.json");

@@ -134,8 +134,8 @@ const TRACES_OF_INSTALLING: &[&str] = &[
     "var/log/dpkg.log",
 ];
 
-/// Removes the traces of installing, and gives what was made since `begin` one time: a day after the files of recipes, so that what
-/// was made from them still counts as newer.
+/// Removes the traces of installing, and gives what was made since `begin` one time: a day after the files of
+/// recipes, so that what was made from them still counts as newer.
 fn settle(root: &Path, begin: SystemTime) -> Result<()> {
     for name in TRACES_OF_INSTALLING {
         match fs::remove_file(root.join(name)) {
@@ -172,8 +172,9 @@ fn settle(root: &Path, begin: SystemTime) -> Result<()> {
     Ok(())
 }
 
-/// Runs a command to its end with mounts and a control group of its own: killed at any moment, neither a mount nor a process of it
-/// stays, and what is mounted in a root directory is never seen by whoever removes that.
+/// Runs a command to its end with mounts and a control group of its own: killed at any moment, neither a
+/// mount nor a process of it stays, and what is mounted in a root directory is never seen by whoever removes
+/// that.
 fn contained(registry: &Registry, words: &[String]) -> Result<()> {
     let group = Cgroup::new(&format!("headstart-lab-{}", std::process::id()), registry)?;
     let (program, arguments) = words.split_first().context("an empty command")?;

@@ -1,4 +1,5 @@
-//! Root file systems with a program to start in them: Debian 12 from packages, built once and cached by the recipe's content.
+//! Root file systems with a program to start in them: Debian 12 from packages, built once and cached by the
+//! recipe's content.
 
 mod build;
 mod pack;
@@ -151,7 +152,8 @@ pub struct Recipe {
     /// Debian release.
     #[serde(default = "bookworm")]
     pub suite: String,
-    /// Use the image of the recipe of this name; such a recipe says how to boot it, and nothing of what is in it.
+    /// Use the image of the recipe of this name; such a recipe says how to boot it, and nothing of what is in
+    /// it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_of: Option<String>,
     /// Room that building takes in the cache, in MiB: the root directory and the image of it.

@@ -11,13 +11,14 @@ use super::{Fs, Recipe};
 use crate::registry::{Item, Registry};
 use crate::{paths, tools};
 
-/// Timestamp of everything in an image that the lab makes and no package brings (2025-01-01), so that equal recipes give equal
-/// images.
+/// Timestamp of everything in an image that the lab makes and no package brings (2025-01-01), so that equal
+/// recipes give equal images.
 pub(super) const EPOCH: &str = "1735689600";
 
 /// What makes a file system look as if it had been used for years.
 const AGE: &str = include_str!("age.py");
-/// An aged file system has room for so many times what is installed, and some more: most of it is taken by other files.
+/// An aged file system has room for so many times what is installed, and some more: most of it is taken by
+/// other files.
 const AGED_SIZE: u64 = 4;
 
 /// The programs that packing into `fs` calls.
@@ -56,7 +57,8 @@ pub(super) fn pack(
             command.args(["-U", &uuid, "-E", &extended, "-m", "1"]);
             command.args(["-N", &(usage.files + usage.files / 4 + 1000).to_string()]);
             tools::output(command.arg("-d").arg(root).arg(image))?;
-            // mke2fs writes directories without an index; an installed system has them. Status 1 says that it did so.
+            // mke2fs writes directories without an index; an installed system has them. Status 1 says that it
+            // did so.
             let status = Command::new("e2fsck")
                 .env("E2FSPROGS_FAKE_TIME", EPOCH)
                 .args(["-f", "-y", "-D"])
@@ -69,7 +71,8 @@ pub(super) fn pack(
             timeless(image)
         }
         Fs::Xfs => {
-            // 300 MB is the least that mkfs.xfs accepts. Its log takes 64 MiB, and each file an inode and what is left of its last block.
+            // 300 MB is the least that mkfs.xfs accepts. Its log takes 64 MiB, and each file an inode and
+            // what is left of its last block.
             let each = 5 << 10;
             sparse(image, (size + each * usage.files + (64 << 20)).max(320 << 20))?;
             let mut command = Command::new("mkfs.xfs");
@@ -139,8 +142,9 @@ pub(super) fn pack(
     }
 }
 
-/// Gives an ext4 image the times that mke2fs (of Debian 12; later ones do this themselves) takes from the files it packs and nobody
-/// can set on those, and the time of its check: the last things that would tell two builds apart.
+/// Gives an ext4 image the times that mke2fs (of Debian 12; later ones do this themselves) takes from the
+/// files it packs and nobody can set on those, and the time of its check: the last things that would tell two
+/// builds apart.
 fn timeless(image: &Path) -> Result<()> {
     let shown = tools::run("dumpe2fs", [image])?;
     let count = |name: &str| -> Option<u64> {

@@ -1,6 +1,7 @@
 //! Machines that boot from their own modelled disk: what containers and virtual machines have in common.
 //!
-//! Each setup has the image to itself: what it writes there lies in a delta beside its state, and only what is to stay is kept.
+//! Each setup has the image to itself: what it writes there lies in a delta beside its state, and only what
+//! is to stay is kept.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -173,7 +174,8 @@ impl Booting {
         Ok(())
     }
 
-    /// The disk's timing. No virtual machine has anything in memory when it is switched on: in place of that its disk has no delays.
+    /// The disk's timing. No virtual machine has anything in memory when it is switched on: in place of that
+    /// its disk has no delays.
     fn model(&self, setup: &Setup) -> Result<Model> {
         match (self.spec.kind, setup.cache) {
             (Kind::Vm, Cache::Warm) => Ok(Model::load("none")?),
@@ -215,7 +217,8 @@ impl Booting {
     fn container(&mut self, setup: &Setup, keep: bool) -> Result<Measured> {
         let mut mounted = self.mount("rw,noatime")?;
         if setup.cache != Cache::Cold {
-            // What is dropped afterwards is read as the device would have it; else the device is not asked again.
+            // What is dropped afterwards is read as the device would have it; else the device is not asked
+            // again.
             let _at_once = match setup.cache {
                 Cache::Warm | Cache::Kept => Some(self.disk()?.at_once()),
                 _ => None,
@@ -232,7 +235,7 @@ impl Booting {
         }
         self.disk()?.take_log();
         let power_on = self.disk()?.now();
-        let watch = Watch::begin(self.disk()?, true)?;
+        let watch = Watch::start(self.disk()?, true)?;
         let mut container = self.start_container(&mounted, setup)?;
         container.wait_for(&self.boot.until)?;
         let (mut stage, requests) = watch.end(self.disk()?)?;
@@ -254,7 +257,7 @@ impl Booting {
     fn vm(&mut self, setup: &Setup, keep: bool) -> Result<Measured> {
         self.disk()?.take_log();
         let (begin, power_on) = (Instant::now(), self.disk()?.now());
-        let watch = Watch::begin(self.disk()?, false)?;
+        let watch = Watch::start(self.disk()?, false)?;
         let mut mounted = self.mount("ro,noload")?;
         let loaded = vm::load(&mounted.root, &self.spec.base, &self.registry)?;
         mounted.unmount()?;
@@ -263,7 +266,7 @@ impl Booting {
         loader.name = "loader".into();
         loader.seconds = at_power_on.duration_since(begin).as_secs_f64();
 
-        let watch = Watch::begin(self.disk()?, false)?;
+        let watch = Watch::start(self.disk()?, false)?;
         let mut vm = self.start_vm(setup, &loaded, begin)?;
         vm.mark(LOADED, at_power_on);
         vm.wait_for(&self.boot.until)?;
@@ -286,8 +289,9 @@ impl Booting {
         })
     }
 
-    /// Starts the machine and cuts its power after so long: what it had not written, and in part what its disk had not flushed,
-    /// is lost; what is on the disk then is kept. Returns how many blocks the disk lost, of how many in its write cache.
+    /// Starts the machine and cuts its power after so long: what it had not written, and in part what its
+    /// disk had not flushed, is lost; what is on the disk then is kept. Returns how many blocks the disk
+    /// lost, of how many in its write cache.
     pub fn cut(
         &mut self,
         setup: &Setup,
@@ -400,7 +404,7 @@ impl Machine for Booting {
         self.start(setup, place, setup.keep)
     }
 
-    fn look(&mut self, place: &Place, commands: &[Vec<String>]) -> Result<String> {
+    fn inspect(&mut self, place: &Place, commands: &[Vec<String>]) -> Result<String> {
         self.fresh(place, &self.spec.model.clone())?;
         self.on_host(place, commands)
     }
@@ -422,7 +426,7 @@ struct Watch {
 
 impl Watch {
     /// `here`: the boot's tasks are this kernel's own, so that its pressure counts.
-    fn begin(disk: &Attached, here: bool) -> Result<Watch> {
+    fn start(disk: &Attached, here: bool) -> Result<Watch> {
         Ok(Watch {
             before: disk.counters()?,
             stalled: if here { stalled() } else { None },

@@ -1,4 +1,5 @@
-//! `headstart-lab chart`: one cold start without and one with a replay, drawn beside one another by headstart.
+//! `headstart-lab chart`: one cold start without and one with a replay, drawn beside one another by
+//! headstart.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,7 +30,8 @@ pub struct ChartArgs {
     /// The root's file system.
     #[arg(long, default_value = "ext4")]
     pub fs: Fs,
-    /// Starts to learn from, before the one that is drawn; of boots, the first is the one that is drawn without a replay.
+    /// Starts to learn from, before the one that is drawn; of boots, the first is the one that is drawn
+    /// without a replay.
     #[arg(long, default_value_t = 2, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=20))]
     pub learn: u32,
     /// Seconds after which a start has failed.
@@ -40,8 +42,9 @@ pub struct ChartArgs {
     pub headstart: Option<PathBuf>,
 }
 
-/// Draws boots on the host, inside the root that is mounted at `$1`: there files have the paths that the traces tell. The picture is
-/// `$3` in the directory `$2`. All mounts go with the process that made them; the first trace of the boot is that without a replay.
+/// Draws boots on the host, inside the root that is mounted at `$1`: there files have the paths that the
+/// traces tell. The picture is `$3` in the directory `$2`. All mounts go with the process that made them; the
+/// first trace of the boot is that without a replay.
 const DRAW_BOOTS: &str = r#"
 set -e
 for name in proc sys dev; do mount --rbind "/$name" "$1/$name"; done
@@ -129,14 +132,14 @@ impl ChartArgs {
     fn program(&self, machine: &mut dyn Machine, setup: &Setup, place: &Place, picture: &Path) -> Result<()> {
         let none = "{headstart} record -o {state}/none.trace --chart -- {program}";
         let with = "{headstart} --state {state} run --chart --name {workload} -- {program}";
-        tell("without", machine.record(setup, place, Some(&words(none)))?);
+        print_measured("without", machine.record(setup, place, Some(&words(none)))?);
         for _ in 0..self.learn {
-            tell("learning", machine.record(setup, place, None)?);
+            print_measured("learning", machine.record(setup, place, None)?);
         }
-        tell("with", machine.record(setup, place, Some(&words(with)))?);
+        print_measured("with", machine.record(setup, place, Some(&words(with)))?);
         let mut draw = words("{headstart} --state {state} chart {state}/none.trace --compare {workload} -o");
         draw.push(picture.to_string_lossy().into_owned());
-        print::note(machine.look(place, &[draw])?.trim_end());
+        print::note(machine.inspect(place, &[draw])?.trim_end());
         Ok(())
     }
 
@@ -149,8 +152,8 @@ impl ChartArgs {
         name: &str,
     ) -> Result<()> {
         let shell = |prefix: &[&str], script: &str, rest: &[&str]| -> Vec<String> {
-            let all = [prefix, &["sh", "-c", script], rest].concat();
-            all.into_iter().map(str::to_owned).collect()
+            let words = [prefix, &["sh", "-c", script], rest].concat();
+            words.into_iter().map(str::to_owned).collect()
         };
         let mut install = setup.install.clone();
         install.push(shell(&[], CONFIG, &["{root}"]));
@@ -161,7 +164,7 @@ impl ChartArgs {
                 _ if boot == self.learn => "with",
                 _ => "learning",
             };
-            tell(what, machine.record(setup, place, None)?);
+            print_measured(what, machine.record(setup, place, None)?);
         }
         let directory = directory.to_string_lossy();
         let draw = shell(
@@ -169,12 +172,12 @@ impl ChartArgs {
             DRAW_BOOTS,
             &["sh", "{root}", &directory, name],
         );
-        print::note(machine.look(place, &[draw])?.trim_end());
+        print::note(machine.inspect(place, &[draw])?.trim_end());
         Ok(())
     }
 }
 
-fn tell(what: &str, measured: super::Measured) {
+fn print_measured(what: &str, measured: super::Measured) {
     print::note(format_args!("{what}: {}", super::command::line(&measured)));
 }
 

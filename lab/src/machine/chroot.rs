@@ -22,7 +22,8 @@ use crate::tools;
 /// A run that takes longer is ended and fails, unless the experiment says otherwise.
 pub const LIMIT: Duration = Duration::from_secs(300);
 
-/// What a start may read whose rehearsal has left everything in memory: two starts of a program differ in a few files.
+/// What a start may read whose rehearsal has left everything in memory: two starts of a program differ in a
+/// few files.
 const WARM_BYTES: u64 = 1 << 20;
 
 /// The disk, and where its file system goes.
@@ -133,7 +134,8 @@ impl Chroot {
         words
     }
 
-    /// A newly attached disk with its file system newly mounted: nothing of it is cached but what mounting reads.
+    /// A newly attached disk with its file system newly mounted: nothing of it is cached but what mounting
+    /// reads.
     pub fn fresh(&mut self) -> Result<Mounted> {
         self.kept = None;
         let root = self.root();
@@ -330,7 +332,7 @@ impl Chroot {
         if !setup.beside.is_empty() {
             let output = File::options().append(true).open(&self.output)?;
             let words = names.fill(&setup.beside)?;
-            let service = Service::begin(&words, &setup.ready, &output, &self.registry)?;
+            let service = Service::start(&words, &setup.ready, &output, &self.registry)?;
             self.beside = Some(service);
         }
         Ok(())
@@ -386,7 +388,8 @@ impl Chroot {
             let _at_once = self.disk()?.at_once();
             tools::run("chroot", [self.root().as_os_str(), "/bin/true".as_ref()])?;
         } else if setup.cache != Cache::Cold && !rehearsed {
-            // What is dropped afterwards is read as the device would have it; else the device is not asked again.
+            // What is dropped afterwards is read as the device would have it; else the device is not asked
+            // again.
             let _at_once = match setup.cache {
                 Cache::Warm | Cache::Kept => Some(self.disk()?.at_once()),
                 _ => None,
@@ -399,7 +402,8 @@ impl Chroot {
             rustix::fs::sync();
             fs::write("/proc/sys/vm/drop_caches", what.to_string()).context("writing drop_caches")?;
             if setup.cache == Cache::DropMetadata {
-                // What is dropped is still in the device's own pages: without this nothing would have to be read again.
+                // What is dropped is still in the device's own pages: without this nothing would have to be
+                // read again.
                 let device = self.disk()?.device();
                 tools::run("blockdev", ["--flushbufs".as_ref(), device.as_os_str()])?;
             }
@@ -473,7 +477,7 @@ impl Machine for Chroot {
         self.start(setup, place, &setup.start, &[])
     }
 
-    fn look(&mut self, place: &Place, commands: &[Vec<String>]) -> Result<String> {
+    fn inspect(&mut self, place: &Place, commands: &[Vec<String>]) -> Result<String> {
         self.with_delta(Some(place.delta()).filter(|path| path.exists()))?;
         let _mounted = self.fresh()?;
         let names = place.names(&self.root(), self.program());
@@ -496,8 +500,8 @@ pub(super) fn stalled() -> Option<f64> {
     Some(total / 1e6)
 }
 
-/// Waits, untimed, until what the command left running in the background has ended: a tool may learn then, and the
-/// mount must not be taken away under it. What runs `beside` goes on.
+/// Waits, untimed, until what the command left running in the background has ended: a tool may learn then,
+/// and the mount must not be taken away under it. What runs `beside` goes on.
 fn settle(patience: Duration, beside: Option<u32>) -> Result<()> {
     let limit = Instant::now() + patience;
     loop {

@@ -1,4 +1,5 @@
-//! A machine's console: every line goes to a log, and lines that a recipe names stamp marks with the time they came.
+//! A machine's console: every line goes to a log, and lines that a recipe names stamp marks with the time
+//! they came.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -31,8 +32,8 @@ pub(super) struct Marks {
 const LATE: Duration = Duration::from_millis(100);
 
 impl Marks {
-    /// Reads `console` in a thread of its own until its end, into `log`; each of `signs` is stamped when it is first seen, in
-    /// seconds since `begin`. A start that takes longer than `limit` has failed.
+    /// Reads `console` in a thread of its own until its end, into `log`; each of `signs` is stamped when it
+    /// is first seen, in seconds since `begin`. A start that takes longer than `limit` has failed.
     pub(super) fn watch(
         console: impl Read + Send + 'static,
         log: File,
@@ -117,7 +118,8 @@ impl Marks {
 fn read(console: impl Read, mut log: File, mut missing: Vec<Sign>, begin: Instant, events: &Sender<Event>) {
     let mut console = BufReader::new(console);
     let mut line = Vec::new();
-    // A prompt has no end of line: it is of no interest until the next one comes. Errors end a console like its end does.
+    // A prompt has no end of line: it is of no interest until the next one comes. Errors end a console like
+    // its end does.
     while let Ok(1..) = console.read_until(b'\n', &mut line) {
         let seconds = begin.elapsed().as_secs_f64();
         let text = plain(&line);
@@ -132,7 +134,8 @@ fn read(console: impl Read, mut log: File, mut missing: Vec<Sign>, begin: Instan
     let _ = events.send(Event::End);
 }
 
-/// A line without what makes terminals colourful (ECMA-48 control sequences), control characters and bytes that are not UTF-8.
+/// A line without what makes terminals colourful (ECMA-48 control sequences), control characters and bytes
+/// that are not UTF-8.
 fn plain(line: &[u8]) -> String {
     let text = String::from_utf8_lossy(line);
     let mut plain = String::with_capacity(text.len());

@@ -1,8 +1,9 @@
 //! A Debian root booted by systemd-nspawn on the running kernel.
 //!
-//! The end of the boot is what the container's own service manager says (`READY=1`, see sd_notify(3)), passed on by nspawn without
-//! anything being run inside; the beginning is what nspawn itself says there when it executes process 1. What lies between is stamped by
-//! the lines that the service manager writes to its console.
+//! The end of the boot is what the container's own service manager says (`READY=1`, see sd_notify(3)), passed
+//! on by nspawn without anything being run inside; the beginning is what nspawn itself says there when it
+//! executes process 1. What lies between is stamped by the lines that the service manager writes to its
+//! console.
 
 use std::fs::{self, File};
 use std::os::unix::net::UnixDatagram;
@@ -37,7 +38,8 @@ pub(super) const TOOLS: &[&str] = &[
 /// What nspawn says when it lets process 1 go: 0.05 ms after the execution, by strace.
 const LET_GO: &str = "X_NSPAWN_LEADER_PID=";
 
-/// What the BPF recorder, and opening files by handle, need beyond nspawn's defaults. The image is the lab's own: it is not there to be kept in.
+/// What the BPF recorder, and opening files by handle, need beyond nspawn's defaults. The image is the lab's
+/// own: it is not there to be kept in.
 const CAPABILITIES: &str = "--capability=CAP_BPF,CAP_PERFMON,CAP_IPC_LOCK";
 const SYSTEM_CALLS: &str = "--system-call-filter=bpf perf_event_open open_by_handle_at";
 
@@ -160,7 +162,8 @@ impl Container {
     pub(super) fn stop(mut self, stop: Stop) -> Result<()> {
         if let Stop::Orderly = stop {
             if let Some(pid) = Pid::from_raw(self.running.id() as i32) {
-                // nspawn tells the service manager inside to power off. An error means that it has just ended.
+                // nspawn tells the service manager inside to power off. An error means that it has just
+                // ended.
                 let _ = kill_process(pid, Signal::TERM);
             }
             // Told twice it would not wait for that.

@@ -1,8 +1,10 @@
-//! Machines: what starts on a modelled disk. One file for each kind; the runner (`experiment`) drives them all by [`Machine`].
+//! Machines: what starts on a modelled disk. One file for each kind; the runner (`experiment`) drives them
+//! all by [`Machine`].
 //!
-//! A machine is made for one case of an experiment and used for all its setups, one after another. What a setup keeps between
-//! runs (its state directory, and on machines that boot from their own disk the blocks it changed there) lies in its [`Place`],
-//! which outlives the process: an interrupted experiment goes on with what was learned.
+//! A machine is made for one case of an experiment and used for all its setups, one after another. What a
+//! setup keeps between runs (its state directory, and on machines that boot from their own disk the blocks it
+//! changed there) lies in its [`Place`], which outlives the process: an interrupted experiment goes on with
+//! what was learned.
 
 mod boot;
 mod chart;
@@ -61,7 +63,8 @@ pub struct Spec {
 /// Where one setup of one case keeps what it has learned.
 #[derive(Debug, Clone)]
 pub struct Place {
-    /// `{state}`: kept between runs, outside the image. A machine with a disk of its own puts the setup's changed blocks here.
+    /// `{state}`: kept between runs, outside the image. A machine with a disk of its own puts the setup's
+    /// changed blocks here.
     pub state: PathBuf,
     /// `{headstart}`: the binary.
     pub headstart: PathBuf,
@@ -92,7 +95,8 @@ impl Place {
         self.beside("files")
     }
 
-    /// The placeholders of this place; `root` is where the image is mounted now, `program` the program's own command line.
+    /// The placeholders of this place; `root` is where the image is mounted now, `program` the program's own
+    /// command line.
     pub fn names(&self, root: &Path, program: Vec<String>) -> Names {
         let text = |path: &Path| path.to_string_lossy().into_owned();
         let values = [
@@ -124,10 +128,11 @@ pub struct Stage {
     pub bytes: u64,
     /// Seconds in which the device had a request outstanding.
     pub busy_seconds: f64,
-    /// Seconds in which any task of the machine was held up by I/O (`some` of `/proc/pressure/io`); absent without PSI.
+    /// Seconds in which any task of the machine was held up by I/O (`some` of `/proc/pressure/io`); absent
+    /// without PSI.
     pub stalled_seconds: Option<f64>,
-    /// Seconds of processors that a machine's processes took, all that have ended included: a container's own, a virtual
-    /// machine's emulator. Absent for a chroot.
+    /// Seconds of processors that a machine's processes took, all that have ended included: a container's
+    /// own, a virtual machine's emulator. Absent for a chroot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_seconds: Option<f64>,
 }
@@ -154,28 +159,32 @@ pub struct Measured {
 
 /// A machine on a modelled disk.
 ///
-/// Every start is cold for certain (a fresh attach and mount, or a fresh virtual machine), apart from a setup with `warm`. A start that
-/// fails or exceeds the limit is an error; the machine must be usable again afterwards, for the runner goes on with the next run.
+/// Every start is cold for certain (a fresh attach and mount, or a fresh virtual machine), apart from a setup
+/// with `warm`. A start that fails or exceeds the limit is an error; the machine must be usable again
+/// afterwards, for the runner goes on with the next run.
 pub trait Machine {
     /// Bytes of the disk.
     fn size(&self) -> u64;
 
-    /// Runs `commands` (templates) on the host with the setup's own image mounted read-write at `{root}`. What they write is in every
-    /// later start of this place, and in no other's.
+    /// Runs `commands` (templates) on the host with the setup's own image mounted read-write at `{root}`.
+    /// What they write is in every later start of this place, and in no other's.
     fn install(&mut self, place: &Place, commands: &[Vec<String>]) -> Result<()>;
 
-    /// One start to learn from, by `command` (a template), or as the setup starts when there is none. What it writes is kept.
+    /// One start to learn from, by `command` (a template), or as the setup starts when there is none. What it
+    /// writes is kept.
     fn record(&mut self, setup: &Setup, place: &Place, command: Option<&[String]>) -> Result<Measured>;
 
-    /// One measured start. What it writes to the image is kept if `setup.keep`, else forgotten; `{state}` is always kept.
+    /// One measured start. What it writes to the image is kept if `setup.keep`, else forgotten; `{state}` is
+    /// always kept.
     fn run(&mut self, setup: &Setup, place: &Place) -> Result<Measured>;
 
-    /// Runs commands as [`Machine::install`] does, and forgets what they write there: the disk stays as the last start left it.
-    /// Returns what they print.
-    fn look(&mut self, place: &Place, commands: &[Vec<String>]) -> Result<String>;
+    /// Runs commands as [`Machine::install`] does, and forgets what they write there: the disk stays as the
+    /// last start left it. Returns what they print.
+    fn inspect(&mut self, place: &Place, commands: &[Vec<String>]) -> Result<String>;
 }
 
-/// Fails, before anything is built or run, if this kind of machine cannot be had here or cannot do what the setup asks.
+/// Fails, before anything is built or run, if this kind of machine cannot be had here or cannot do what the
+/// setup asks.
 pub fn check(spec: &Spec, setup: &Setup) -> Result<()> {
     match spec.kind {
         Kind::Chroot => Chroot::check(spec, setup),

@@ -1,4 +1,5 @@
-//! QEMU's monitor, as far as it is needed here (docs/interop/qmp-spec of QEMU): one command, one answer, events passed over.
+//! QEMU's monitor, as far as it is needed here (docs/interop/qmp-spec of QEMU): one command, one answer,
+//! events passed over.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;

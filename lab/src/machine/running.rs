@@ -48,8 +48,8 @@ impl Running {
         self.group.as_ref()?.cpu_seconds()
     }
 
-    /// Waits until the machine has shut down, and tells it to by `tell`, again and again: one that has only just booted may not
-    /// have heard it.
+    /// Waits until the machine has shut down, and tells it to by `tell`, again and again: one that has only
+    /// just booted may not have heard it.
     pub(super) fn shut_down(&mut self, limit: Duration, tell: &mut dyn FnMut()) -> Result<()> {
         let begun = Instant::now();
         let mut told: Option<Instant> = None;

@@ -1,4 +1,5 @@
-//! What a setup has running beside a start (`beside`): a service that says when it is ready, and is ended after the start.
+//! What a setup has running beside a start (`beside`): a service that says when it is ready, and is ended
+//! after the start.
 
 use std::fs::File;
 use std::os::linux::net::SocketAddrExt;
@@ -29,7 +30,7 @@ pub(super) struct Service {
 
 impl Service {
     /// Starts it, and waits until it says that it is ready: by a line that begins so.
-    pub(super) fn begin(
+    pub(super) fn start(
         words: &[String],
         ready: &str,
         output: &File,
@@ -131,7 +132,7 @@ mod tests {
         let registry = Registry::open(dir.path()).unwrap();
         let output = File::create(dir.path().join("output")).unwrap();
         let words = ["python3", "-c", script].map(String::from);
-        Service::begin(&words, "STATUS=x", &output, &registry)
+        Service::start(&words, "STATUS=x", &output, &registry)
     }
 
     const READY: &str = "

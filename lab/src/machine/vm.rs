@@ -1,7 +1,9 @@
-//! A Debian system booted in QEMU, its processors emulated (TCG) so that it runs the same with and without KVM.
+//! A Debian system booted in QEMU, its processors emulated (TCG) so that it runs the same with and without
+//! KVM.
 //!
-//! The root disk is the modelled block device itself, without a cache on the host. Kernel and initramfs are read from it by the lab,
-//! in the boot loader's place. What the guest writes to its serial console stamps the marks.
+//! The root disk is the modelled block device itself, without a cache on the host. Kernel and initramfs are
+//! read from it by the lab, in the boot loader's place. What the guest writes to its serial console stamps
+//! the marks.
 
 use std::fs::{self, File};
 use std::num::NonZeroU8;
@@ -32,12 +34,13 @@ pub(super) const TOOLS: &[&str] = &[QEMU, "mount", "umount", "losetup", "fincore
 /// Memory of a guest whose recipe does not say, in MiB.
 const MEMORY_MB: u64 = 1024;
 
-/// What QEMU needs beyond the guest's memory, in MiB: translated code (TCG's default is up to 1 GiB, of which boots here fill less
-/// than half), devices, the emulator.
+/// What QEMU needs beyond the guest's memory, in MiB: translated code (TCG's default is up to 1 GiB, of which
+/// boots here fill less than half), devices, the emulator.
 const OVERHEAD_MB: u64 = 600;
 
-/// Words that every guest gets: where its root is, and a console that tells how far it is, without colours. One that panics ends.
-/// Without `no_timer_check` a kernel whose emulator is kept waiting takes the timer to be broken, and panics.
+/// Words that every guest gets: where its root is, and a console that tells how far it is, without colours.
+/// One that panics ends. Without `no_timer_check` a kernel whose emulator is kept waiting takes the timer to
+/// be broken, and panics.
 const COMMAND_LINE: &str = "ro console=ttyS0 loglevel=3 panic=-1 no_timer_check mitigations=off TERM=dumb \
      systemd.show_status=1 systemd.status_unit_format=name";
 
@@ -93,9 +96,10 @@ fn available_mb(meminfo: &str) -> Option<u64> {
     Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? / 1024)
 }
 
-/// How this QEMU emulates processors. Version 7 offers more than it keeps (guests panic on anything newer than this), and lets one
-/// processor run code that another is just patching, as attaching a tracepoint does. The wide registers of anything newer are
-/// slow to emulate: a Debian 13 boots in 14.1 s with this one, in 16.4 with all that there is.
+/// How this QEMU emulates processors. Version 7 offers more than it keeps (guests panic on anything newer
+/// than this), and lets one processor run code that another is just patching, as attaching a tracepoint does.
+/// The wide registers of anything newer are slow to emulate: a Debian 13 boots in 14.1 s with this one,
+/// in 16.4 with all that there is.
 fn processors(version: &str) -> [&'static str; 2] {
     match major(version) {
         Some(8..) => ["tcg,thread=multi", "Nehalem"],
@@ -173,8 +177,8 @@ impl Vm {
             .arg(&loaded.initramfs)
             .args(["-append", &words.join(" ")]);
         match setup.bus {
-            // By ioeventfd a notification was lost once: twelve requests stood in the queue, and QEMU 10.0 did not look until it
-            // was stopped and continued.
+            // By ioeventfd a notification was lost once: twelve requests stood in the queue, and QEMU 10.0
+            // did not look until it was stopped and continued.
             Bus::Scsi => command
                 .args(["-device", "virtio-scsi-pci,num_queues=1,ioeventfd=off"])
                 .args(["-device", &format!("scsi-hd,drive=root,rotation_rate={turns}")]),

@@ -1,17 +1,17 @@
-//! The mechanics of a disk with one actuator: a seek that grows with the square root of the distance, the turning of the platter, and
-//! a media rate that falls from the first byte to the last.
+//! The mechanics of a disk with one actuator: a seek that grows with the square root of the distance, the
+//! turning of the platter, and a media rate that falls from the first byte to the last.
 //!
-//! Where a sector is under the head is a function of time alone: the platter's angle is the time modulo one turn, and sectors lie
-//! along one spiral, so that reading on from track to track costs nothing but the reading. The media rate changes in
-//! [`ZONES`] steps, as on real disks.
+//! Where a sector is under the head is a function of time alone: the platter's angle is the time modulo one
+//! turn, and sectors lie along one spiral, so that reading on from track to track costs nothing but the
+//! reading. The media rate changes in [`ZONES`] steps, as on real disks.
 //!
-//! After a request the drive reads on into its buffer until that is full or the head is wanted elsewhere. A gap ahead is let pass
-//! under the head where that is sooner than a seek.
+//! After a request the drive reads on into its buffer until that is full or the head is wanted elsewhere. A
+//! gap ahead is let pass under the head where that is sooner than a seek.
 
 use super::{Nanos, OneHeadSpec, Op, Request, transfer};
 
-/// Steps of the media rate: desktop disks have 16 to 30 (Ruemmler and Wilkes, "An introduction to disk drive modeling", 1994,
-/// describes zoning).
+/// Steps of the media rate: desktop disks have 16 to 30 (Ruemmler and Wilkes, "An introduction to disk drive
+/// modeling", 1994, describes zoning).
 const ZONES: u64 = 16;
 
 /// The mechanics, and the link that the bytes take to and from the host.

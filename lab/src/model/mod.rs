@@ -1,8 +1,9 @@
 //! Disk models: when does a device answer, as a pure function of what it was asked and when.
 //!
-//! A [`Model`] is the data sheet (TOML under `lab/models/`), a [`Device`] the state machine made from it. Time is virtual: the
-//! caller says what time it is, so the same requests at the same times always give the same completions. The block-device
-//! server drives it with the wall clock, [`t_io`] and the tests with a clock of their own.
+//! A [`Model`] is the data sheet (TOML under `lab/models/`), a [`Device`] the state machine made from it.
+//! Time is virtual: the caller says what time it is, so the same requests at the same times always give the
+//! same completions. The block-device server drives it with the wall clock, [`t_io`] and the tests with a
+//! clock of their own.
 
 mod arm;
 mod onehead;
@@ -113,7 +114,8 @@ pub const BUILT_IN: &[(&str, &str)] = &[
 ];
 
 impl Model {
-    /// A built-in model by name (`disk` is short for the 7200 rpm disk), or the TOML file at a path ending in `.toml`.
+    /// A built-in model by name (`disk` is short for the 7200 rpm disk), or the TOML file at a path ending in
+    /// `.toml`.
     pub fn load(name: &str) -> Result<Model, ModelError> {
         let name = if name == "disk" { "disk7200" } else { name };
         if let Some((_, text)) = BUILT_IN.iter().find(|(known, _)| *known == name) {
@@ -232,11 +234,11 @@ impl Device {
 
 /// Runs a device until it is idle; returns what it finished, in order.
 pub fn drain(device: &mut Device) -> Vec<Done> {
-    let mut all = Vec::new();
+    let mut done = Vec::new();
     while let Some(at) = device.next_event() {
-        all.extend(device.advance(at));
+        done.extend(device.advance(at));
     }
-    all
+    done
 }
 
 #[cfg(test)]
@@ -367,7 +369,8 @@ mod tests {
     }
 
     proptest! {
-        /// The promise the lab rests on: same requests, same times, same service; each answered once, never before it came.
+        /// The promise the lab rests on: same requests, same times, same service; each answered once, never
+        /// before it came.
         #[test]
         fn deterministic_and_complete(
             requests in prop::collection::vec((0u64..20_000_000, 0u64..200_000, 1u64..64), 1..60),

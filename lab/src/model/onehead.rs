@@ -1,8 +1,8 @@
 //! A disk with one actuator: its queue and its write cache before one [`Arm`].
 //!
-//! What is queued is served by a one-way elevator (C-LOOK): the next request at or after the head, else back to the lowest. Writes go
-//! to a cache, from which the head takes them by the same elevator when no read waits, or when the cache is full or a flush asks for
-//! it.
+//! What is queued is served by a one-way elevator (C-LOOK): the next request at or after the head, else back
+//! to the lowest. Writes go to a cache, from which the head takes them by the same elevator when no read
+//! waits, or when the cache is full or a flush asks for it.
 
 use std::collections::VecDeque;
 
@@ -119,7 +119,8 @@ impl OneHead {
         }
     }
 
-    /// Takes writes into the cache, in order, as far as there is room; a flush passes when all before it is on the media.
+    /// Takes writes into the cache, in order, as far as there is room; a flush passes when all before it is
+    /// on the media.
     fn unblock(&mut self, now: Nanos) {
         while let Some(waiting) = self.blocked.front().copied() {
             let Request { op, length, .. } = waiting.request;
@@ -232,8 +233,8 @@ mod tests {
         );
     }
 
-    /// The platter turns whether or not anybody reads: the same sector comes round every 8.33 ms, and asked for at any
-    /// moment it is read at the next of these.
+    /// The platter turns whether or not anybody reads: the same sector comes round every 8.33 ms, and asked
+    /// for at any moment it is read at the next of these.
     #[test]
     fn a_sector_comes_round_once_a_turn() {
         let when = |asked: u64| {

@@ -1,5 +1,5 @@
-//! A device with independent channels: each request takes a channel, waits its latency, then shares one link. On a volume that is
-//! filled as it is read, the first read of a chunk waits for that chunk to be fetched.
+//! A device with independent channels: each request takes a channel, waits its latency, then shares one link.
+//! On a volume that is filled as it is read, the first read of a chunk waits for that chunk to be fetched.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -62,10 +62,11 @@ impl Fill {
         }
     }
 
-    /// When all of a read's chunks are there, each that is asked for the first time being fetched from `now` on.
+    /// When all of a read's chunks are there, each that is asked for the first time being fetched from `now`
+    /// on.
     fn ready(&mut self, now: Nanos, request: &Request) -> Nanos {
         let last = request.offset + request.length.max(1) - 1;
-        let mut all = now;
+        let mut latest = now;
         for chunk in request.offset / self.chunk..=last / self.chunk {
             let ready = *self.ready.entry(chunk).or_insert_with(|| {
                 let Reverse(free) = self.channels.pop().unwrap_or(Reverse(0));
@@ -73,9 +74,9 @@ impl Fill {
                 self.channels.push(Reverse(there));
                 there
             });
-            all = all.max(ready);
+            latest = latest.max(ready);
         }
-        all
+        latest
     }
 }
 

@@ -1,4 +1,5 @@
-//! Model files: what a device is, in TOML, each number with its source; and what is said of a file that makes no sense.
+//! Model files: what a device is, in TOML, each number with its source; and what is said of a file that makes
+//! no sense.
 
 use std::ops::RangeInclusive;
 
@@ -29,8 +30,8 @@ pub enum Kind {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ParallelSpec {
-    /// Shortest and longest time from start to first byte, in microseconds; each request draws its own, always the same for the
-    /// same place in the sequence.
+    /// Shortest and longest time from start to first byte, in microseconds; each request draws its own,
+    /// always the same for the same place in the sequence.
     pub latency_us: [u64; 2],
     /// Requests served at the same time.
     pub depth: usize,
@@ -66,8 +67,8 @@ pub struct FirstTouch {
 pub struct OneHeadSpec {
     /// Seek to the next track, in microseconds.
     pub track_to_track_us: u64,
-    /// Mean seek between random places, in microseconds; seek time grows with the square root of the distance, which makes the
-    /// mean lie 8/15 of the way from the shortest to the longest.
+    /// Mean seek between random places, in microseconds; seek time grows with the square root of the
+    /// distance, which makes the mean lie 8/15 of the way from the shortest to the longest.
     pub average_seek_us: u64,
     /// Turns a minute; absent means that nothing turns and any place may be read at any time.
     pub rpm: Option<f64>,
@@ -81,7 +82,8 @@ pub struct OneHeadSpec {
     pub ncq: usize,
     /// Time until the drive's cache acknowledges a write, in microseconds.
     pub write_latency_us: u64,
-    /// Size of that cache; 0: each write waits for the media; absent: it never fills, and writes cost the head nothing.
+    /// Size of that cache; 0: each write waits for the media; absent: it never fills, and writes cost the
+    /// head nothing.
     pub write_cache_kb: Option<u64>,
 }
 

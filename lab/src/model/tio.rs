@@ -1,9 +1,10 @@
 //! T_io: the least time a device needs for a set of blocks, asked of the model itself.
 //!
-//! Everything is asked for at once, in address order, in requests as long as the block layer allows, joined over small gaps where
-//! that pays; the shortest of these ways counts. Blocks that lie side by side are one request whichever files they belong to: a
-//! program that asks file by file cannot quite reach it. On a turning disk an order made for its angle could be faster still (for few
-//! and far requests by up to a turn each), but no host knows the angle.
+//! Everything is asked for at once, in address order, in requests as long as the block layer allows, joined
+//! over small gaps where that pays; the shortest of these ways counts. Blocks that lie side by side are one
+//! request whichever files they belong to: a program that asks file by file cannot quite reach it. On a
+//! turning disk an order made for its angle could be faster still (for few and far requests by up to a turn
+//! each), but no host knows the angle.
 
 use std::time::Duration;
 
@@ -11,7 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Device, Kind, MAX_REQUEST, Model, Nanos, Op, Request, drain};
 
-/// Costs are those of so large a device, which is as much as an image has, of so many reads, and of this many bytes each.
+/// Costs are those of so large a device, which is as much as an image has, of so many reads, and of this many
+/// bytes each.
 const COST_SPAN: u64 = 1 << 30;
 const COST_READS: u64 = 4096;
 const SMALL: u64 = 4096;
@@ -81,8 +83,9 @@ pub fn ideal(extents: &[Extent]) -> Vec<Extent> {
     merge(&[Extent { offset: 0, length }], 0)
 }
 
-/// The device as `headstart --disk` takes it, asked of the model itself: CLASS,MB/S,MS,DEPTH. The milliseconds are those that one of many
-/// small reads takes that lie apart and are asked for at once, so the depth is in them. What a first touch costs is no part of it.
+/// The device as `headstart --disk` takes it, asked of the model itself: CLASS,MB/S,MS,DEPTH. The
+/// milliseconds are those that one of many small reads takes that lie apart and are asked for at once, so the
+/// depth is in them. What a first touch costs is no part of it.
 pub fn cost(model: &Model) -> String {
     let mut model = model.clone();
     let class = match &mut model.kind {
@@ -174,7 +177,8 @@ mod tests {
     }
 
     proptest! {
-        /// No order of the same reads beats T_io where nothing turns, and on a turning disk address order does not.
+        /// No order of the same reads beats T_io where nothing turns, and on a turning disk address order
+        /// does not.
         #[test]
         fn one_head_is_the_best_order(
             blocks in prop::collection::btree_set(0u64..60_000, 1..6),
@@ -240,7 +244,8 @@ mod tests {
                 "{name} {bandwidth} {latency}"
             );
         }
-        // Less than a seek to anywhere and half a turn, for all are asked for at once; the outer quarter is faster than the mean.
+        // Less than a seek to anywhere and half a turn, for all are asked for at once; the outer quarter is
+        // faster than the mean.
         let (class, bandwidth, latency) = of("disk7200");
         assert_eq!(class, "disk");
         assert!(
@@ -267,7 +272,8 @@ mod tests {
     #[test]
     fn parallel_bridges_where_it_pays() {
         let lazy = Model::load("lazy").unwrap();
-        // 1,000 blocks every 8 KiB: 0.33 s at 3,000 reads/s, or 8 MB at 125 MB/s in one sweep after the first fetches.
+        // 1,000 blocks every 8 KiB: 0.33 s at 3,000 reads/s, or 8 MB at 125 MB/s in one sweep after the first
+        // fetches.
         let extents: Vec<Extent> = (0..1000)
             .map(|i| Extent {
                 offset: i * 8192,

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::kept::{Kept, KeptCase, KeptSetup};
+use super::published_result::{KeptCase, KeptSetup, PublishedResult};
 
 const WIDTH: f64 = 900.0;
 /// Where bars begin: left of it are the names of the rows.
@@ -27,7 +27,7 @@ pub struct Row<'a> {
 }
 
 /// The bars of an experiment: without, with a setup, and warm, case by case.
-pub fn bars(kept: &Kept, with: &str) -> String {
+pub fn bars(kept: &PublishedResult, with: &str) -> String {
     let shown = shown(kept, with);
     let title = format!(
         "{} of build {}: seconds, medians of {} rounds; whiskers from the least to the most",
@@ -49,7 +49,7 @@ fn row<'a>(case: &'a KeptCase, shown: &[(&str, &str)]) -> Row<'a> {
 }
 
 /// The bars' words, for whoever does not see them.
-pub fn words(kept: &Kept, with: &str) -> String {
+pub fn words(kept: &PublishedResult, with: &str) -> String {
     let names: Vec<&str> = shown(kept, with).into_iter().map(|(_, name)| name).collect();
     format!(
         "{}: seconds {}, case by case, as in the table below",
@@ -59,13 +59,14 @@ pub fn words(kept: &Kept, with: &str) -> String {
 }
 
 /// What is shown of each case, and what it is called.
-fn shown<'a>(kept: &'a Kept, with: &'a str) -> Vec<(&'a str, &'a str)> {
-    let all = [
+fn shown<'a>(kept: &'a PublishedResult, with: &'a str) -> Vec<(&'a str, &'a str)> {
+    let labels = [
         (Some(kept.base.as_str()), "cold"),
         (Some(with), with),
         (kept.warm.as_deref(), "warm"),
     ];
-    all.into_iter()
+    labels
+        .into_iter()
         .filter_map(|(setup, name)| Some((setup?, name)))
         .collect()
 }

@@ -5,11 +5,12 @@ use std::fmt::Write;
 use anyhow::{Context, Result};
 
 use super::bars::{Row, svg};
-use super::kept::{Kept, KeptSetup};
+use super::published_result::{KeptSetup, PublishedResult};
 use crate::setup::EARLIER;
 
-/// Five columns: what was in memory or at work, the median time, the least and the most, what was read, what of the cold time is saved.
-pub fn short(kept: &Kept) -> Result<String> {
+/// Five columns: what was in memory or at work, the median time, the least and the most, what was read, what
+/// of the cold time is saved.
+pub fn short(kept: &PublishedResult) -> Result<String> {
     let case = kept.case.first().context("the demo has no case")?;
     let cold = case
         .setup(&kept.base)
@@ -38,7 +39,7 @@ pub fn short(kept: &Kept) -> Result<String> {
 }
 
 /// The same as bars (SVG).
-pub fn picture(kept: &Kept) -> Result<String> {
+pub fn picture(kept: &PublishedResult) -> Result<String> {
     let case = kept.case.first().context("the demo has no case")?;
     let row = |(number, s)| Row {
         name: name(kept, s),
@@ -51,7 +52,7 @@ pub fn picture(kept: &Kept) -> Result<String> {
 }
 
 /// The picture's words, for whoever does not see it.
-pub fn words(kept: &Kept) -> Result<String> {
+pub fn words(kept: &PublishedResult) -> Result<String> {
     let case = kept.case.first().context("the demo has no case")?;
     let times = case
         .setup
@@ -61,7 +62,7 @@ pub fn words(kept: &Kept) -> Result<String> {
 }
 
 /// What a stranger calls a setup.
-fn name(kept: &Kept, s: &KeptSetup) -> String {
+fn name(kept: &PublishedResult, s: &KeptSetup) -> String {
     match s.setup.strip_suffix(EARLIER) {
         Some(setup) => format!("{setup}, earlier build"),
         None if s.setup == kept.base => "cold".to_owned(),

@@ -1,6 +1,6 @@
 //! Goals that are missed: one by one, and in short.
 
-use super::kept::{Kept, KeptCase, KeptGoal};
+use super::published_result::{KeptCase, KeptGoal, PublishedResult};
 use super::tables::{bound, value};
 
 /// A figure that has a goal, and whose it is.
@@ -19,13 +19,15 @@ impl Judged<'_> {
 
     /// Whether another is the same goal, of another case.
     fn alike(&self, other: &Judged<'_>) -> bool {
-        let of = |judged: &Judged<'_>| (judged.goal.figure, judged.goal.at_most);
-        self.experiment == other.experiment && self.goal.setup == other.goal.setup && of(self) == of(other)
+        let figure_and_goal = |judged: &Judged<'_>| (judged.goal.figure, judged.goal.at_most);
+        self.experiment == other.experiment
+            && self.goal.setup == other.goal.setup
+            && figure_and_goal(self) == figure_and_goal(other)
     }
 }
 
 /// Every figure that has a goal and was measured.
-fn judged(all: &[Kept]) -> Vec<Judged<'_>> {
+fn judged(all: &[PublishedResult]) -> Vec<Judged<'_>> {
     let cases = all
         .iter()
         .flat_map(|kept| kept.case.iter().map(|case| (kept.experiment.as_str(), case)));
@@ -42,7 +44,7 @@ fn judged(all: &[Kept]) -> Vec<Judged<'_>> {
 }
 
 /// Those that miss it, the furthest first.
-fn furthest_first(all: &[Kept]) -> Vec<Judged<'_>> {
+fn furthest_first(all: &[PublishedResult]) -> Vec<Judged<'_>> {
     let mut missed = judged(all);
     missed.retain(|judged| judged.goal.missed());
     missed.sort_by(|a, b| b.distance().total_cmp(&a.distance()));
@@ -58,7 +60,7 @@ fn table(head: &str, rows: &[String]) -> String {
 }
 
 /// Every goal that is missed, the figure that is furthest from its goal first.
-pub fn missed(all: &[Kept]) -> String {
+pub fn missed(all: &[PublishedResult]) -> String {
     let row = |missed: &Judged<'_>| {
         format!(
             "| {} ({}: {}) | {} | {} | {} |\n",
@@ -77,8 +79,9 @@ pub fn missed(all: &[Kept]) -> String {
     )
 }
 
-/// The same in short: one row for all cases of an experiment that miss one goal, with the case that is furthest from it.
-pub fn furthest(all: &[Kept]) -> String {
+/// The same in short: one row for all cases of an experiment that miss one goal, with the case that is
+/// furthest from it.
+pub fn furthest(all: &[PublishedResult]) -> String {
     let (every, missed) = (judged(all), furthest_first(all));
     let mut rows = Vec::new();
     for (number, furthest) in missed.iter().enumerate() {

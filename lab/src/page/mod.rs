@@ -1,12 +1,14 @@
-//! The project's pages of figures: made of templates and of what was kept of experiments, so that no figure is typed by hand.
+//! The project's pages of figures: made of templates and of what was kept of experiments, so that no figure
+//! is typed by hand.
 //!
-//! `docs/measurements.in.md` makes `docs/measurements.md`, and each `docs/measurements/NAME.in.md` a page behind it, `docs/measurements/NAME.md`;
-//! `template.rs` has what a template may hold. In `README.md` two parts between comments are the demo's picture and output.
+//! `docs/measurements.in.md` makes `docs/measurements.md`, and each `docs/measurements/NAME.in.md` a page
+//! behind it, `docs/measurements/NAME.md`; `template.rs` has what a template may hold. In `README.md` two
+//! parts between comments are the demo's picture and output.
 
 mod bars;
 mod demo;
-mod kept;
 mod missed;
+mod published_result;
 mod tables;
 mod template;
 
@@ -16,7 +18,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 
 pub use demo::short;
-pub use kept::Kept;
+pub use published_result::PublishedResult;
 
 /// The kept demo, which the README shows.
 const DEMO: &str = "demo";
@@ -47,11 +49,11 @@ pub fn pages(root: &Path) -> Result<Vec<Page>> {
     let docs = root.join("docs");
     let results = docs.join("results");
     let templates = template::templates(&docs)?;
-    let all = template::kept(&templates, &results)?;
+    let kept = template::kept(&templates, &results)?;
     let mut pages = Vec::new();
     let mut pictures = Vec::new();
     for template in &templates {
-        let filled = template.filled(&all);
+        let filled = template.filled(&kept);
         let filled = filled.with_context(|| format!("the template of {}", template.page.display()))?;
         pages.push(Page {
             path: template.page.clone(),
@@ -65,9 +67,9 @@ pub fn pages(root: &Path) -> Result<Vec<Page>> {
     linked(&pages)?;
     let first = templates
         .first()
-        .and_then(|page| template::first(&page.text, &all));
+        .and_then(|page| template::first(&page.text, &kept));
     let commit = &first.context("docs/measurements.in.md has no table")?.commit;
-    let demo = Kept::load(&results, DEMO)?.without_earlier();
+    let demo = PublishedResult::load(&results, DEMO)?.without_earlier();
     ensure!(
         demo.commit == *commit,
         "the demo was measured of {}, the programs of {commit}: measure both again (make measure)",
@@ -83,7 +85,7 @@ pub fn pages(root: &Path) -> Result<Vec<Page>> {
 }
 
 /// The README, with the demo's picture and output.
-fn readme(path: PathBuf, demo: &Kept) -> Result<Page> {
+fn readme(path: PathBuf, demo: &PublishedResult) -> Result<Page> {
     let picture = format!("![{}](docs/demo.svg)\n", demo::words(demo)?);
     let output = format!("```\n{}```\n", short(demo)?);
     let mut text = read(&path)?;

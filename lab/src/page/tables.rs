@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use anyhow::{Context, Result};
 
-use super::kept::{Kept, KeptCase, KeptGoal, KeptSetup};
+use super::published_result::{KeptCase, KeptGoal, KeptSetup, PublishedResult};
 use crate::experiment::Figure;
 use crate::setup::EARLIER;
 use headstart_model::floor::Above;
@@ -13,7 +13,7 @@ use headstart_model::floor::Above;
 const NONE: &str = "–";
 
 /// Starts and boots in short: one row for each case.
-pub fn brief(kept: &Kept, with: &str) -> String {
+pub fn brief(kept: &PublishedResult, with: &str) -> String {
     let mut text = format!(
         "| | cold, s | {with}, s | warm, s | R (95 %) | L* (95 %) | goal | own time, s |\n|---|---|---|---|---|---|---|---|\n"
     );
@@ -35,17 +35,18 @@ pub fn brief(kept: &Kept, with: &str) -> String {
     text + &notes(kept)
 }
 
-/// Three cells of a row: the first figure of `with` in a case for which there is a goal, the goal, and the build.
-pub fn judged(kept: &Kept, with: &str, case: &str) -> Result<String> {
-    let found = kept.case.iter().find(|other| other.shown() == case);
-    let goal = found.and_then(|case| case.goal.iter().find(|goal| goal.setup == with));
+/// Three cells of a row: the first figure of `with` in a case for which there is a goal, the goal, and the
+/// build.
+pub fn judged(kept: &PublishedResult, with: &str, case: &str) -> Result<String> {
+    let same_case = kept.case.iter().find(|other| other.shown() == case);
+    let goal = same_case.and_then(|case| case.goal.iter().find(|goal| goal.setup == with));
     let goal = goal.with_context(|| format!("{}: no goal for {with} in a case {case:?}", kept.experiment))?;
     let [shown, bound] = beside(goal, &goal.value);
     Ok(format!("{shown} | {bound} | {}", kept.commit))
 }
 
 /// Starts and boots: one row for each case, those that miss a goal first.
-pub fn speed(kept: &Kept, with: &str) -> String {
+pub fn speed(kept: &PublishedResult, with: &str) -> String {
     let mut text = format!(
         "| | n | cold, s | {with}, s (least–most) | warm, s | over the earlier build (95 %) | R (95 %) | L (95 %) | L* (95 %) | goal | read beyond cold | goal |\n\
          |---|---|---|---|---|---|---|---|---|---|---|---|\n"
@@ -77,7 +78,7 @@ pub fn speed(kept: &Kept, with: &str) -> String {
 }
 
 /// Where the time above the floor went, one row for each case of which that is known.
-pub fn above(kept: &Kept, with: &str) -> String {
+pub fn above(kept: &PublishedResult, with: &str) -> String {
     let names = Above::default().parts().map(|(name, _)| name);
     let mut text = format!(
         "| | floor, s | took, s | {} |\n|---|---|---|{}\n",
@@ -114,7 +115,7 @@ pub fn above(kept: &Kept, with: &str) -> String {
 }
 
 /// What all setups took, one row for each case: seconds, and the requests that the disk was asked for.
-pub fn setups(kept: &Kept) -> String {
+pub fn setups(kept: &PublishedResult) -> String {
     let mut text = "| |".to_owned();
     let names = kept.case.first().map_or(&[][..], |case| &case.setup);
     for setup in names {
@@ -136,7 +137,7 @@ pub fn setups(kept: &Kept) -> String {
 }
 
 /// Starts with everything in memory: what they cost.
-pub fn cost(kept: &Kept, with: &str) -> String {
+pub fn cost(kept: &PublishedResult, with: &str) -> String {
     let mut text = "| all in memory | pairs | bare, ms | `headstart run`, ms | more, ms (95 %) | goal, ms | ratio (95 %) | goal | earlier build: more, ms (95 %) |\n\
          |---|---|---|---|---|---|---|---|---|\n"
         .to_owned();
@@ -170,7 +171,7 @@ fn median(case: &KeptCase, setup: Option<&str>) -> String {
 }
 
 /// What a reader must know of the runs, below their table.
-fn notes(kept: &Kept) -> String {
+fn notes(kept: &PublishedResult) -> String {
     let aborted = |case: &KeptCase| case.setup.iter().map(|s| s.aborted).sum::<usize>();
     let aborted: usize = kept.case.iter().map(aborted).sum();
     let aborted = (aborted > 0).then(|| format!("aborted runs, in no figure: {aborted}"));
@@ -182,7 +183,7 @@ fn notes(kept: &Kept) -> String {
 }
 
 /// The cases of `kept`, those first in which `with` misses a goal.
-fn missed_first<'a>(kept: &'a Kept, with: &str) -> Vec<&'a KeptCase> {
+fn missed_first<'a>(kept: &'a PublishedResult, with: &str) -> Vec<&'a KeptCase> {
     let mut cases: Vec<&KeptCase> = kept.case.iter().collect();
     let missed = |case: &KeptCase| {
         case.goal

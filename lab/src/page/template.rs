@@ -1,8 +1,9 @@
 //! Templates: the prose of a page, with places in double braces for what was kept of experiments.
 //!
-//! The places: `{{brief NAME SETUP}}`, `{{speed NAME SETUP}}`, `{{above NAME SETUP}}`, `{{setups NAME}}`, `{{cost NAME SETUP}}` (tables of
-//! `docs/results/NAME.toml`), `{{judged NAME SETUP CASE}}` (three cells of a row: a figure that has a goal, the goal, the build),
-//! `{{picture NAME SETUP}}` (bars, in `docs/results/NAME.svg`), `{{measured}}` (build and day of the page's first experiment), `{{host}}` (the
+//! The places: `{{brief NAME SETUP}}`, `{{speed NAME SETUP}}`, `{{above NAME SETUP}}`, `{{setups NAME}}`,
+//! `{{cost NAME SETUP}}` (tables of `docs/results/NAME.toml`), `{{judged NAME SETUP CASE}}` (three cells of a
+//! row: a figure that has a goal, the goal, the build), `{{picture NAME SETUP}}` (bars, in
+//! `docs/results/NAME.svg`), `{{measured}}` (build and day of the page's first experiment), `{{host}}` (the
 //! machine), `{{missed}}` (the goals missed on all pages) and `{{missed furthest}}` (the same in short).
 
 use std::fs;
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::kept::Kept;
+use super::published_result::PublishedResult;
 use super::{bars, missed, read, tables};
 
 /// The end of a template's name. The page has the rest of it, and lies beside it.
@@ -40,15 +41,15 @@ pub struct Filled {
     pub pictures: Vec<(String, String)>,
 }
 
-/// The templates of the project whose documents are in `docs`: the page of measurements, then those behind it by name. A page behind it that
-/// has no template is an error.
+/// The templates of the project whose documents are in `docs`: the page of measurements, then those behind it
+/// by name. A page behind it that has no template is an error.
 pub fn templates(docs: &Path) -> Result<Vec<Template>> {
     let behind = docs.join("measurements");
     let files = files(&behind)?;
-    let mut all = vec![Template::read(docs, "measurements", "results")?];
+    let mut templates = vec![Template::read(docs, "measurements", "results")?];
     for file in &files {
         if let Some(name) = file.strip_suffix(IN) {
-            all.push(Template::read(&behind, name, "../results")?);
+            templates.push(Template::read(&behind, name, "../results")?);
         } else if let Some(name) = file.strip_suffix(".md") {
             ensure!(
                 files.contains(&format!("{name}{IN}")),
@@ -57,7 +58,7 @@ pub fn templates(docs: &Path) -> Result<Vec<Template>> {
             );
         }
     }
-    Ok(all)
+    Ok(templates)
 }
 
 /// The names of the files in `directory`, sorted; none where there is no directory.
@@ -75,16 +76,17 @@ fn files(directory: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// What is kept in `results` of the experiments that the templates name, in their order. All were measured on one machine.
-pub fn kept(templates: &[Template], results: &Path) -> Result<Vec<Kept>> {
-    let mut all: Vec<Kept> = Vec::new();
+/// What is kept in `results` of the experiments that the templates name, in their order. All were measured on
+/// one machine.
+pub fn kept(templates: &[Template], results: &Path) -> Result<Vec<PublishedResult>> {
+    let mut kept: Vec<PublishedResult> = Vec::new();
     for name in templates.iter().flat_map(|template| named(&template.text)) {
         let there = results.join(format!("{name}.toml")).exists();
-        if there && find(&all, name).is_none() {
-            all.push(Kept::load(results, name)?);
+        if there && find(&kept, name).is_none() {
+            kept.push(PublishedResult::load(results, name)?);
         }
     }
-    if let Some((first, others)) = all.split_first() {
+    if let Some((first, others)) = kept.split_first() {
         for other in others {
             ensure!(
                 other.host == first.host,
@@ -94,15 +96,16 @@ pub fn kept(templates: &[Template], results: &Path) -> Result<Vec<Kept>> {
             );
         }
     }
-    Ok(all)
+    Ok(kept)
 }
 
-/// The first experiment that `template` names and of which something is kept: the page is of its build, where a table says nothing else.
-pub fn first<'a>(template: &str, all: &'a [Kept]) -> Option<&'a Kept> {
+/// The first experiment that `template` names and of which something is kept: the page is of its build, where
+/// a table says nothing else.
+pub fn first<'a>(template: &str, all: &'a [PublishedResult]) -> Option<&'a PublishedResult> {
     named(template).into_iter().find_map(|name| find(all, name))
 }
 
-fn find<'a>(all: &'a [Kept], name: &str) -> Option<&'a Kept> {
+fn find<'a>(all: &'a [PublishedResult], name: &str) -> Option<&'a PublishedResult> {
     all.iter().find(|kept| kept.experiment == name)
 }
 
@@ -133,7 +136,7 @@ fn named(template: &str) -> Vec<&str> {
 }
 
 /// Which build was measured, on which day, and which build beside it.
-fn build(kept: &Kept) -> String {
+fn build(kept: &PublishedResult) -> String {
     let earlier = kept.earlier.as_ref();
     let earlier = earlier.map_or_else(String::new, |earlier| format!("; the earlier build is {earlier}"));
     format!("Measured with build {} on {}{earlier}.", kept.commit, kept.date)
@@ -150,15 +153,15 @@ impl Template {
     }
 
     /// The page, from `all` that is kept.
-    pub fn filled(&self, all: &[Kept]) -> Result<Filled> {
+    pub fn filled(&self, all: &[PublishedResult]) -> Result<Filled> {
         let first =
             || first(&self.text, all).context("the template shows no experiment of which something is kept");
         // Above a table: its build, where the page's is another.
-        let of_build = |kept: &Kept| match first() {
+        let of_build = |kept: &PublishedResult| match first() {
             Ok(page) if (&page.commit, &page.earlier) == (&kept.commit, &kept.earlier) => String::new(),
             _ => format!("{}\n\n", build(kept)),
         };
-        let table = |name: &str, of: &dyn Fn(&Kept) -> String| {
+        let table = |name: &str, of: &dyn Fn(&PublishedResult) -> String| {
             let kept = find(all, name);
             kept.map_or_else(|| NOT_MEASURED.to_owned(), |kept| of_build(kept) + &of(kept))
         };

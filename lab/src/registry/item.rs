@@ -28,7 +28,8 @@ pub enum Item {
         /// Mount point.
         target: PathBuf,
     },
-    /// A loop device, ours as long as it is backed by `backing`, or by what that was when the mount is gone that it lay on.
+    /// A loop device, ours as long as it is backed by `backing`, or by what that was when the mount is gone
+    /// that it lay on.
     Loop {
         /// Such as `/dev/loop3`.
         device: PathBuf,
@@ -36,7 +37,8 @@ pub enum Item {
         backing: PathBuf,
         /// Its inode number, which no other lab's file has.
         inode: u64,
-        /// What the lab changes of its queue and detaching would not undo, as it was before: see [`Item::loop_device`].
+        /// What the lab changes of its queue and detaching would not undo, as it was before: see
+        /// [`Item::loop_device`].
         #[serde(default)]
         queue: Vec<(String, String)>,
     },
@@ -87,8 +89,9 @@ impl Item {
         })
     }
 
-    /// Ends all waiting for a server that is dead and never answers: unmounting, or a change of the queue of a device upon it, would else
-    /// wait for ever. So would a thread of its own process, `owner`, that has asked it something, in whatever mount namespace.
+    /// Ends all waiting for a server that is dead and never answers: unmounting, or a change of the queue of
+    /// a device upon it, would else wait for ever. So would a thread of its own process, `owner`, that has
+    /// asked it something, in whatever mount namespace.
     pub(super) fn abort(&self, owner: Option<i32>) -> Result<()> {
         let target = match self {
             Item::Fuse { target } => target,
@@ -152,20 +155,21 @@ fn mounted(target: &Path) -> Result<Option<String>> {
     mounted_by(Path::new("/proc/self"), target)
 }
 
-/// The device number of what is mounted at `target`, top mount last, as a process or thread sees it, whose directory in /proc is given.
+/// The device number of what is mounted at `target`, top mount last, as a process or thread sees it, whose
+/// directory in /proc is given.
 fn mounted_by(process: &Path, target: &Path) -> Result<Option<String>> {
     let table = process.join("mountinfo");
     let text = fs::read_to_string(&table).with_context(|| format!("reading {}", table.display()))?;
     let wanted = target.to_string_lossy().replace(' ', "\\040");
-    let mut found = None;
+    let mut mounted = None;
     for line in text.lines() {
         let mut fields = line.split(' ');
         let device = fields.nth(2);
         if fields.nth(1) == Some(wanted.as_str()) {
-            found = device.map(str::to_owned);
+            mounted = device.map(str::to_owned);
         }
     }
-    Ok(found)
+    Ok(mounted)
 }
 
 /// A mount point at or below `path`.
@@ -199,8 +203,8 @@ fn unmount(target: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Ends a FUSE server's connection and all waiting for it: forcing aborts the connection (umount2(2), MNT_FORCE), with or without a
-/// fusectl mount.
+/// Ends a FUSE server's connection and all waiting for it: forcing aborts the connection (umount2(2),
+/// MNT_FORCE), with or without a fusectl mount.
 pub(crate) fn abort_fuse(target: &Path) -> Result<()> {
     if mounted(target)?.is_some() {
         // An error: busy, most likely, and aborted all the same; what is left is for `unmount` to take away.
@@ -209,14 +213,15 @@ pub(crate) fn abort_fuse(target: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The same of the server that is behind a loop device, if any: its mount may have been taken out of sight before. A process that is killed then, and has
-/// written to the device, waits for itself.
+/// The same of the server that is behind a loop device, if any: its mount may have been taken out of sight
+/// before. A process that is killed then, and has written to the device, waits for itself.
 fn abort_behind(device: &Path) -> Result<()> {
     let number = losetup(device, "BACK-MAJ:MIN").unwrap_or_default();
     let Some(connection) = number.trim().strip_prefix("0:") else {
         return Ok(());
     };
-    // Documentation/filesystems/fuse: each connection has a directory there; that of another kind of file system has none.
+    // Documentation/filesystems/fuse: each connection has a directory there; that of another kind of file
+    // system has none.
     let script = "all=/sys/fs/fuse/connections; [ -d $all/$0 ] || mount -t fusectl none $all; [ ! -d $all/$0 ] || echo 1 >$all/$0/abort";
     let words = ["--mount", "sh", "-c", script, connection];
     tools::run("unshare", words).map(drop)
@@ -253,12 +258,12 @@ fn losetup(device: &Path, column: &str) -> Option<String> {
 }
 
 fn detach(device: &Path, backing: &Path, inode: u64, queue: &[(String, String)]) -> Result<()> {
-    let found = backing_of(device);
-    let named = found.as_ref().is_some_and(|file| Path::new(file) == backing);
-    if found.is_none() || !(named || inode_of(device) == Some(inode)) {
+    let file = backing_of(device);
+    let named = file.as_ref().is_some_and(|file| Path::new(file) == backing);
+    if file.is_none() || !(named || inode_of(device) == Some(inode)) {
         return Ok(());
     }
-    let ours = || backing_of(device) == found;
+    let ours = || backing_of(device) == file;
     let asked = || -> Result<()> {
         for (name, value) in queue {
             let path = sysfs(device)?.join("queue").join(name);

@@ -1,8 +1,9 @@
-//! What this lab process has put on the machine (mounts, loop devices, servers, processes), on record before it is made, so that
-//! it can be taken away again: by the guard that made it, on SIGINT or SIGTERM, or by `headstart-lab clean` after a kill.
+//! What this lab process has put on the machine (mounts, loop devices, servers, processes), on record before
+//! it is made, so that it can be taken away again: by the guard that made it, on SIGINT or SIGTERM, or by
+//! `headstart-lab clean` after a kill.
 //!
-//! One file per lab process, named by process id and start time, so a process id used again is never mistaken for the owner, and
-//! only the lab's own things are ever touched.
+//! One file per lab process, named by process id and start time, so a process id used again is never mistaken
+//! for the owner, and only the lab's own things are ever touched.
 
 mod item;
 mod process;

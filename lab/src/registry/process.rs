@@ -1,4 +1,5 @@
-//! Processes: whether one still runs; ending a group of them, a control group, or the children of a dead one; who holds a device.
+//! Processes: whether one still runs; ending a group of them, a control group, or the children of a dead one;
+//! who holds a device.
 
 use std::fs;
 use std::io;
@@ -36,8 +37,8 @@ fn stat(pid: i32) -> Option<(String, u64, u64)> {
 /// Flag of a task on its way out (`include/linux/sched.h`).
 const PF_EXITING: u64 = 4;
 
-/// Whether SIGKILL is pending. A lab killed while a thread of it waits for its own FUSE server cannot end before the connection is
-/// aborted: it counts as ended, or nobody would abort it.
+/// Whether SIGKILL is pending. A lab killed while a thread of it waits for its own FUSE server cannot end
+/// before the connection is aborted: it counts as ended, or nobody would abort it.
 fn killed(pid: i32) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let pending = status
@@ -69,7 +70,8 @@ pub(super) fn end_group(pid: i32, start: u64) -> Result<()> {
     Ok(())
 }
 
-/// Ends everything in the control group at `path` and below, and removes the groups; nothing there is success.
+/// Ends everything in the control group at `path` and below, and removes the groups; nothing there is
+/// success.
 pub(super) fn remove_cgroup(path: &Path) -> Result<()> {
     let patience = Instant::now() + Duration::from_secs(10);
     loop {
@@ -113,8 +115,9 @@ pub(super) fn badge(pid: i32, start: u64, flags: MemfdFlags) -> Result<OwnedFd> 
 /// This process's badge.
 static WORN: OnceLock<OwnedFd> = OnceLock::new();
 
-/// Has this process wear its badge to its end, open in every child too, however it is started: by this `clean` finds those that outlive a
-/// killed lab. There is one however often that is asked for: a child has few numbers below 10, and Debian's shell knows no others.
+/// Has this process wear its badge to its end, open in every child too, however it is started: by this
+/// `clean` finds those that outlive a killed lab. There is one however often that is asked for: a child has
+/// few numbers below 10, and Debian's shell knows no others.
 pub(super) fn wear_badge(pid: i32, start: u64) -> Result<()> {
     if WORN.get().is_none() {
         // Another thread's may have come first, then this one is closed.
@@ -123,8 +126,8 @@ pub(super) fn wear_badge(pid: i32, start: u64) -> Result<()> {
     Ok(())
 }
 
-/// Ends what a dead lab had started and what has inherited its badge: a `losetup` or `mount` under way when the lab was killed would else
-/// come after the cleaning.
+/// Ends what a dead lab had started and what has inherited its badge: a `losetup` or `mount` under way when
+/// the lab was killed would else come after the cleaning.
 pub(super) fn end_children(pid: i32, start: u64) -> Result<()> {
     let badge = PathBuf::from(format!("/memfd:headstart-lab-{pid}-{start} (deleted)"));
     let wears = |process: &fs::DirEntry| {
@@ -160,14 +163,14 @@ pub(super) fn end_children(pid: i32, start: u64) -> Result<()> {
     }
 }
 
-/// Processes that keep the device with the number `device` (`8:1`) busy: what they run in, work in or have open lies on it, or it is
-/// mounted in a mount namespace of theirs that is not this process's.
+/// Processes that keep the device with the number `device` (`8:1`) busy: what they run in, work in or have
+/// open lies on it, or it is mounted in a mount namespace of theirs that is not this process's.
 pub(super) fn holders(device: &str) -> Vec<String> {
     let own = fs::read_link("/proc/self/ns/mnt").ok();
     let Ok(processes) = fs::read_dir("/proc") else {
         return Vec::new();
     };
-    let mut found = Vec::new();
+    let mut holding = Vec::new();
     for process in processes.flatten() {
         let name = process.file_name().to_string_lossy().into_owned();
         if !name.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -189,9 +192,9 @@ pub(super) fn holders(device: &str) -> Vec<String> {
             false => continue,
         };
         let command = fs::read_to_string(path.join("comm")).unwrap_or_default();
-        found.push(format!("{} ({name}) has {why}", command.trim_end()));
+        holding.push(format!("{} ({name}) has {why}", command.trim_end()));
     }
-    found
+    holding
 }
 
 /// Whether a file lies on the device, or is its device node.

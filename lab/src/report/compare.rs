@@ -24,10 +24,10 @@ pub struct Comparison {
     pub verdict: &'static str,
 }
 
-/// Compares what both have. Runs of two experiments share no rounds, so they are resampled apart; what changed on the machine between
-/// the two is in the difference.
+/// Compares what both have. Runs of two experiments share no rounds, so they are resampled apart; what
+/// changed on the machine between the two is in the difference.
 pub fn compare(first: &Report, second: &Report) -> Vec<Comparison> {
-    let mut all = Vec::new();
+    let mut comparisons = Vec::new();
     for case in &first.cases {
         let Some(other) = second.cases.iter().find(|c| c.name == case.name) else {
             continue;
@@ -48,7 +48,7 @@ pub fn compare(first: &Report, second: &Report) -> Vec<Comparison> {
                 value: share(&a, &b),
                 interval: bootstrap_two(a.len(), b.len(), |one, two| share(&pick(&a, one), &pick(&b, two))),
             };
-            all.push(Comparison {
+            comparisons.push(Comparison {
                 case: case.name.clone(),
                 setup: s.setup.clone(),
                 n: [a.len(), b.len()],
@@ -58,7 +58,7 @@ pub fn compare(first: &Report, second: &Report) -> Vec<Comparison> {
             });
         }
     }
-    all
+    comparisons
 }
 
 fn verdict(relative: &Estimate) -> &'static str {

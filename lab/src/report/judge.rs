@@ -5,8 +5,8 @@ use serde::Serialize;
 use super::{CaseReport, Estimate};
 use crate::experiment::{Figure, Goal};
 
-/// Rounds that tell whether a build is slower than another: the interval of fewer holds the true value much less often than it claims
-/// (of two rounds, in one of two experiments).
+/// Rounds that tell whether a build is slower than another: the interval of fewer holds the true value much
+/// less often than it claims (of two rounds, in one of two experiments).
 const TELLING: usize = 5;
 
 /// A figure beside its goal.
@@ -23,8 +23,9 @@ pub struct Judged {
 }
 
 impl Judged {
-    /// Whether the goal is met; `None` where nothing tells. Against an earlier build a goal is missed only if the whole interval lies
-    /// beyond, because chance makes half of all equal pairs slower: a single pair tells nothing.
+    /// Whether the goal is met; `None` where nothing tells. Against an earlier build a goal is missed only if
+    /// the whole interval lies beyond, because chance makes half of all equal pairs slower: a single pair
+    /// tells nothing.
     pub fn met(&self) -> Option<bool> {
         let value = self.value?;
         let least = match self.figure {

@@ -120,7 +120,8 @@ pub struct Summary {
     pub reads: f64,
     /// Median bytes read.
     pub bytes: f64,
-    /// Bytes read beyond the base's, as a share of the base's; absent for the base, and where that reads nothing.
+    /// Bytes read beyond the base's, as a share of the base's; absent for the base, and where that reads
+    /// nothing.
     pub more_read: Option<f64>,
     /// Median time in which the disk had a request outstanding.
     pub busy_seconds: f64,
@@ -136,7 +137,8 @@ pub struct Summary {
     pub difference: Option<Estimate>,
     /// The same as a share of the base's time.
     pub relative: Option<Estimate>,
-    /// The median of the same differences: what the start of a setup costs that differs from the base in some rounds only.
+    /// The median of the same differences: what the start of a setup costs that differs from the base in some
+    /// rounds only.
     pub median_difference: Option<Estimate>,
     /// The median of the time over the base's of the same round.
     pub median_ratio: Option<Estimate>,
@@ -178,7 +180,8 @@ impl Report {
                     runs.iter().map(|run| run.seconds).collect()
                 };
                 let times = seconds(&own.setup);
-                // What a boot computes is not seen by one that waited: the least that one took which read nothing is no less true.
+                // What a boot computes is not seen by one that waited: the least that one took which read
+                // nothing is no less true.
                 let warm = self.experiment.warm.as_deref().map(seconds).unwrap_or_default();
                 let least_warm = warm.into_iter().reduce(f64::min).unwrap_or(0.0);
                 let floor = known.floor_seconds.max(least_warm);
@@ -202,9 +205,10 @@ impl Report {
                 experiment.rounds
             ));
         }
-        let all = experiment.cases.len() * experiment.setups.len() * (experiment.drop + experiment.rounds);
-        if runs.len() < all {
-            notes.push(format!("{} of {all} runs are made", runs.len()));
+        let expected =
+            experiment.cases.len() * experiment.setups.len() * (experiment.drop + experiment.rounds);
+        if runs.len() < expected {
+            notes.push(format!("{} of {expected} runs are made", runs.len()));
         }
         if let Some(other) = runs.iter().find(|r| r.programs != experiment.programs) {
             notes.push(format!(
@@ -293,9 +297,10 @@ fn summary(experiment: &Begun, setup: &str, runs: &[Run], t_io: Option<f64>) -> 
             .map(|n| n.map(|n| counted(experiment, n, runs)))
             .collect::<Option<_>>()?;
         let row = |run: &&Run| -> Option<Vec<f64>> {
-            let of = |others: &Vec<&Run>| others.iter().find(|r| r.round == run.round).map(|r| r.seconds);
+            let seconds_of_round =
+                |others: &Vec<&Run>| others.iter().find(|r| r.round == run.round).map(|r| r.seconds);
             std::iter::once(Some(run.seconds))
-                .chain(others.iter().map(of))
+                .chain(others.iter().map(seconds_of_round))
                 .collect()
         };
         Some(own.iter().filter_map(row).collect())
@@ -329,13 +334,13 @@ fn summary(experiment: &Begun, setup: &str, runs: &[Run], t_io: Option<f64>) -> 
         together(&[base, warm]).filter(|rows| !rows.is_empty() && slower(rows))
     };
     let recovered = triples.map(|rows| {
-        let all: Vec<usize> = (0..rows.len()).collect();
+        let indices: Vec<usize> = (0..rows.len()).collect();
         let share = |draw: &[usize]| {
             let at = |place: usize| median(&draw.iter().map(|r| rows[*r][place]).collect::<Vec<_>>());
             (at(1) - at(0)) / (at(1) - at(2))
         };
         Estimate {
-            value: share(&all),
+            value: share(&indices),
             interval: bootstrap(rows.len(), share),
         }
     });
@@ -356,7 +361,7 @@ fn summary(experiment: &Begun, setup: &str, runs: &[Run], t_io: Option<f64>) -> 
         }
         _ => None,
     };
-    let of = |value: &dyn Fn(&Run) -> f64| median(&own.iter().map(|r| value(r)).collect::<Vec<_>>());
+    let median_of = |value: &dyn Fn(&Run) -> f64| median(&own.iter().map(|r| value(r)).collect::<Vec<_>>());
     let stalled: Option<Vec<f64>> = own.iter().map(|r| r.stalled_seconds).collect();
     let prepare = |run: &Run| -> f64 {
         run.stages
@@ -385,18 +390,18 @@ fn summary(experiment: &Begun, setup: &str, runs: &[Run], t_io: Option<f64>) -> 
         min: times.iter().copied().fold(f64::NAN, f64::min),
         median: median(&times),
         max: times.iter().copied().fold(f64::NAN, f64::max),
-        reads: of(&|r| r.reads as f64),
-        bytes: of(&|r| r.bytes as f64),
+        reads: median_of(&|r| r.reads as f64),
+        bytes: median_of(&|r| r.bytes as f64),
         more_read: base
             .map(|base| counted(experiment, base, runs))
             .filter(|base| !is_base && !base.is_empty())
             .map(|base| median(&base.iter().map(|r| r.bytes as f64).collect::<Vec<_>>()))
             .filter(|bytes| *bytes > 0.0 && !own.is_empty())
-            .map(|bytes| of(&|r| r.bytes as f64) / bytes - 1.0),
-        busy_seconds: of(&|r| r.busy_seconds),
+            .map(|bytes| median_of(&|r| r.bytes as f64) / bytes - 1.0),
+        busy_seconds: median_of(&|r| r.busy_seconds),
         stalled_seconds: stalled.filter(|s| !s.is_empty()).map(|s| median(&s)),
-        start_reads: of(&|r| r.stages.last().map_or(0.0, |s| s.reads as f64)),
-        prepare_seconds: of(&prepare),
+        start_reads: median_of(&|r| r.stages.last().map_or(0.0, |s| s.reads as f64)),
+        prepare_seconds: median_of(&prepare),
         pairs: pairs.as_ref().map_or(0, Vec::len),
         difference: paired(less, centre),
         relative: paired(|row| row[0] / row[1] - 1.0, centre),
@@ -434,8 +439,8 @@ fn marks(runs: &[&Run]) -> Vec<MarkSummary> {
     let mut marks: Vec<MarkSummary> = names
         .into_iter()
         .map(|name| {
-            let of = |r: &&Run| r.marks.iter().find(|m| m.name == name).map(|m| m.seconds);
-            let times: Vec<f64> = runs.iter().filter_map(of).collect();
+            let mark_seconds = |r: &&Run| r.marks.iter().find(|m| m.name == name).map(|m| m.seconds);
+            let times: Vec<f64> = runs.iter().filter_map(mark_seconds).collect();
             MarkSummary {
                 name: name.to_owned(),
                 n: times.len(),

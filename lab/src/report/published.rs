@@ -1,4 +1,5 @@
-//! Ours beside figures that others published (`lab/seeds.toml`): the same question, other machines; what can be compared is the gain.
+//! Ours beside figures that others published (`lab/seeds.toml`): the same question, other machines; what can
+//! be compared is the gain.
 
 use std::path::Path;
 
@@ -103,8 +104,8 @@ struct Pair<'a> {
     our_gain: Option<f64>,
 }
 
-/// Ours beside theirs, as text, with the ratio of the gains; cases and setups in the experiment's order. A figure that the file lacks
-/// is an error.
+/// Ours beside theirs, as text, with the ratio of the gains; cases and setups in the experiment's order. A
+/// figure that the file lacks is an error.
 pub fn against(report: &Report, figures: &Figures) -> Result<String> {
     let head = [
         "published",

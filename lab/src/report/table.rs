@@ -116,7 +116,8 @@ fn case(case: &CaseReport, base: &str, goals: &[Goal]) -> String {
 
 fn remarks(s: &Summary, base: Option<&Summary>) -> String {
     let mut text = String::new();
-    // Where neither reads anything, what a tool takes is small, and not alike in all rounds: the medians of the pairs tell it.
+    // Where neither reads anything, what a tool takes is small, and not alike in all rounds: the medians of
+    // the pairs tell it.
     let base = base.filter(|base| base.reads == 0.0 && s.reads == 0.0);
     if let (Some(base), Some(extra), Some(ratio)) = (base, s.median_difference, s.median_ratio) {
         let (extra, ratio) = (estimate(extra, 1000.0, 2, " ms"), estimate(ratio, 1.0, 3, ""));

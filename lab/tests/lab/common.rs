@@ -17,7 +17,7 @@ pub fn scratch() -> tempfile::TempDir {
 pub fn attached(base: &Path) -> Vec<String> {
     let base = base.to_str().unwrap();
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
-    let mut found: Vec<String> = mounts
+    let mut mounts_left: Vec<String> = mounts
         .lines()
         .filter(|line| line.contains(base))
         .map(str::to_owned)
@@ -25,13 +25,13 @@ pub fn attached(base: &Path) -> Vec<String> {
     for device in fs::read_dir("/sys/block").unwrap() {
         let file = device.unwrap().path().join("loop/backing_file");
         let backing = fs::read_to_string(file).unwrap_or_default();
-        found.extend(backing.contains(base).then_some(backing));
+        mounts_left.extend(backing.contains(base).then_some(backing));
     }
-    found
+    mounts_left
 }
 
-/// Kills a lab and cleans up after it by `lab`. Killed while it waits for its own server, it can be reaped only after the cleaning, which
-/// must see that it is dead.
+/// Kills a lab and cleans up after it by `lab`. Killed while it waits for its own server, it can be reaped
+/// only after the cleaning, which must see that it is dead.
 pub fn kill_and_clean(mut running: Child, lab: impl Fn() -> Command) {
     running.kill().unwrap();
     let patience = Instant::now() + Duration::from_secs(20);

@@ -166,8 +166,8 @@ fn a_killed_experiment_loses_at_most_the_run_in_flight() {
     fs::write(lab.runs(), format!("{kept}{{\"case\":\"\",\"round\":")).unwrap();
     let resumed = lab.lab(&arguments);
     assert!(resumed.status.success(), "{resumed:?}");
-    let all = fs::read_to_string(lab.runs()).unwrap();
-    assert!(all.starts_with(&kept), "a run that was made is made again");
+    let text = fs::read_to_string(lab.runs()).unwrap();
+    assert!(text.starts_with(&kept), "a run that was made is made again");
     let runs = Directory::runs(&lab.path("out")).unwrap();
     let order: Vec<(usize, String)> = runs.iter().map(|r| (r.round, r.setup.clone())).collect();
     let expected: Vec<(usize, String)> = experiment::schedule(1, 6, 2, 5)
@@ -336,7 +336,8 @@ fn nobody_need_read_what_is_printed() {
     assert_eq!(status.code(), Some(1));
 }
 
-/// Every file of ours is one, and asks for nothing its machine cannot do. Whether its tools are installed is not asked.
+/// Every file of ours is one, and asks for nothing its machine cannot do. Whether its tools are installed is
+/// not asked.
 #[test]
 fn our_experiments_and_setups_are_well_formed() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -366,8 +367,8 @@ fn our_experiments_and_setups_are_well_formed() {
     }
 }
 
-/// Runs given as a file: one aborted, one outlying, two not made, one line cut short, a dropped round; those of `office` by a lab that
-/// did not know of an ideal layout.
+/// Runs given as a file: one aborted, one outlying, two not made, one line cut short, a dropped round; those
+/// of `office` by a lab that did not know of an ideal layout.
 #[test]
 fn the_report_of_given_runs_is_as_it_should_be() {
     let given = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/report");
@@ -384,7 +385,8 @@ fn the_report_of_given_runs_is_as_it_should_be() {
     let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds.toml");
     let table = lab(&["report", "--against", seeds.to_str().unwrap()]);
     assert_eq!(table, fs::read_to_string(given.join("expected.txt")).unwrap());
-    // The floor of `plain` is as long as its least warm run. If what headstart reckons is less, that run is the floor.
+    // The floor of `plain` is as long as its least warm run. If what headstart reckons is less, that run is
+    // the floor.
     let floors = directory.path().join("floors.json");
     let known = fs::read_to_string(&floors).unwrap();
     let less = known.replace("\"floor_seconds\": 2.0", "\"floor_seconds\": 0.5");

@@ -106,8 +106,8 @@ fn a_container_boots_cold_every_time_and_keeps_what_is_to_stay() {
         assert!(!boot.requests.is_empty());
     }
 
-    // What the boot to learn from wrote has stayed, with the installed file; what the measured one wrote has not, nor is any of it
-    // in the other setup's image.
+    // What the boot to learn from wrote has stayed, with the installed file; what the measured one wrote has
+    // not, nor is any of it in the other setup's image.
     let boots = "grep -c 'Startup finished in' {root}/var/log/syslog || true";
     install(
         &mut machine,
@@ -153,7 +153,7 @@ fn left(base: &Path, pid: u32) -> Vec<String> {
 
 /// The loop devices on record below `base` that are attached to what the record says.
 fn loops(base: &Path) -> Vec<(String, u64)> {
-    let mut found = Vec::new();
+    let mut residues = Vec::new();
     for record in fs::read_dir(base.join("registry")).into_iter().flatten() {
         let path = record.unwrap().path();
         // The lab is at work: one may be being written, under another name, or gone since.
@@ -167,11 +167,11 @@ fn loops(base: &Path) -> Vec<(String, u64)> {
         let items = record["items"].as_object().unwrap().values();
         for item in items.filter(|item| item["kind"] == "loop") {
             let device = item["device"].as_str().unwrap().to_owned();
-            found.push((device, item["inode"].as_u64().unwrap()));
+            residues.push((device, item["inode"].as_u64().unwrap()));
         }
     }
-    found.retain(is_attached);
-    found
+    residues.retain(is_attached);
+    residues
 }
 
 fn is_attached((device, inode): &(String, u64)) -> bool {

@@ -1,12 +1,13 @@
 //! The least time any schedule of reads could take beside a start on a disk with one head, as the files lie.
 //!
-//! A start that has come to some point has had to read all it used before, at best in one pass in address order
-//! (`t_io` of the lab), and what is left of it takes as long as it takes warm. The largest sum over all points is a time
-//! that no order of reads, no hold and no pass can beat without moving files or changing the program. Metadata is not
-//! counted, nor the start of headstart itself.
+//! A start that has come to some point has had to read all it used before, at best in one pass in address
+//! order (`t_io` of the lab), and what is left of it takes as long as it takes warm. The largest sum over all
+//! points is a time that no order of reads, no hold and no pass can beat without moving files or changing the
+//! program. Metadata is not counted, nor the start of headstart itself.
 //!
 //! `cargo run --release -p headstart-acceptance --example floor -- libreoffice seek5ms 8.1`
-//! The last number is the time of a cold start, seconds (`headstart-lab bench`), to tell what share could be recovered.
+//! The last number is the time of a cold start, seconds (`headstart-lab bench`), to tell what share could be
+//! recovered.
 
 use anyhow::{Context, Result};
 use headstart_acceptance::Case;

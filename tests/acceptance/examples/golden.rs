@@ -1,12 +1,14 @@
-//! What a boot gains that was learned on another machine: an image is booted on one disk until its boots are learned, captured, and started as
-//! another machine (another machine-id, another disk; a virtual machine's is called nvme0n1 there, and was called sda).
+//! What a boot gains that was learned on another machine: an image is booted on one disk until its boots are
+//! learned, captured, and started as another machine (another machine-id, another disk; a virtual machine's
+//! is called nvme0n1 there, and was called sda).
 //!
 //! `cargo run --release -p headstart-acceptance --example golden -- [ROUNDS [RECIPE [LEARNED_ON [DISK…]]]]`
 //!
-//! Seconds to multi-user of RECIPE (the container of the acceptance tests, by headstart-init; or a virtual machine, such as debian12), the medians of
-//! ROUNDS (5) boots each, interleaved: cold and warm without headstart, the third boot of a machine that learned on DISK itself (cloud and lazy),
-//! and the first there of one that learned on LEARNED_ON (sata-ssd). R is the share of what there is to gain; the goal is that the first boot's is at
-//! least 0.90 of the third's.
+//! Seconds to multi-user of RECIPE (the container of the acceptance tests, by headstart-init; or a virtual
+//! machine, such as debian12), the medians of ROUNDS (5) boots each, interleaved: cold and warm without
+//! headstart, the third boot of a machine that learned on DISK itself (cloud and lazy), and the first there
+//! of one that learned on LEARNED_ON (sata-ssd). R is the share of what there is to gain; the goal is that
+//! the first boot's is at least 0.90 of the third's.
 
 use anyhow::{Context, Result, bail};
 use headstart_acceptance::boots::{Boots, FROM_INITRAMFS, ROOT_CHECKED};
@@ -79,11 +81,11 @@ fn main() -> Result<()> {
         first.shell("echo 676f6c64656e0000000000000000beef >$R/etc/machine-id")?;
         first.change_disk(disk, &registry)?;
         first.setup.bus = Bus::Nvme;
-        let mut found: [Vec<f64>; 4] = Default::default();
+        let mut shares: [Vec<f64>; 4] = Default::default();
         for round in 0..rounds {
             for turn in 0..4 {
                 let which = (round + turn) % 4;
-                found[which].push(match which {
+                shares[which].push(match which {
                     0 => boot(&mut third, Cache::Cold, &[OFF])?,
                     1 => boot(&mut third, Cache::Warm, &[OFF])?,
                     2 => boot(&mut third, Cache::Cold, &[])?,
@@ -91,12 +93,12 @@ fn main() -> Result<()> {
                 });
             }
         }
-        for (name, times) in ["cold", "warm", "third", "first"].iter().zip(&found) {
+        for (name, times) in ["cold", "warm", "third", "first"].iter().zip(&shares) {
             let least = times.iter().copied().fold(f64::INFINITY, f64::min);
             let most = times.iter().copied().fold(0.0, f64::max);
             println!("  {name:6} {:.2} s ({least:.2} to {most:.2})", median(times));
         }
-        let [cold, warm, third, first] = found.map(|times| median(&times));
+        let [cold, warm, third, first] = shares.map(|times| median(&times));
         let gain = |with: f64| (cold - with) / (cold - warm);
         let share = gain(first) / gain(third);
         println!(

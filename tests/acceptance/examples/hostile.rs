@@ -1,11 +1,12 @@
-//! What headstart costs a boot beside an unprivileged user who does everything that could hurt it, against the same boot and the same user
-//! without headstart.
+//! What headstart costs a boot beside an unprivileged user who does everything that could hurt it, against
+//! the same boot and the same user without headstart.
 //!
 //! `cargo run --release -p headstart-acceptance --example hostile -- [ROUNDS [DISK [SECONDS]]]`
 //!
-//! Seconds to multi-user: the medians of ROUNDS (5) boots each, interleaved, on a disk model of the lab (flash4ms). First beside a user who
-//! works for 6 s, longer than a boot takes until it is up; headstart has learned in two boots beside the user and reads all ahead, and then the
-//! same where headstart decides whether that pays. Last beside one who works for SECONDS (60) and fills the image, so that nobody can
+//! Seconds to multi-user: the medians of ROUNDS (5) boots each, interleaved, on a disk model of the lab
+//! (flash4ms). First beside a user who works for 6 s, longer than a boot takes until it is up; headstart has
+//! learned in two boots beside the user and reads all ahead, and then the same where headstart decides
+//! whether that pays. Last beside one who works for SECONDS (60) and fills the image, so that nobody can
 //! write anything; headstart has had three boots to learn from. The goals are a ratio of 1.05, and 256 MiB.
 
 use anyhow::{Context, Result};

@@ -1,12 +1,15 @@
-//! Whether `headstart layout apply` harms a file, at length; `tests/acceptance/layout.rs` does less of the same.
+//! Whether `headstart layout apply` harms a file, at length; `tests/acceptance/layout.rs` does less of the
+//! same.
 //!
 //! `cargo run --release -p headstart-acceptance --example layout -- WHAT [COUNT [SEED]]`
 //!
-//! `matrix`: every kind of file system, three moves each; SEED is the number of the case that it begins with. `swaps`: a second move undoes the first; movers that share a donor, COUNT seconds. `beside`: while others use the files, COUNT seconds. `kills`: killed COUNT times.
-//! `cuts`: the power of its disk cut COUNT times, with a write cache that loses half of what was not flushed.
+//! `matrix`: every kind of file system, three moves each; SEED is the number of the case that it begins with.
+//! `swaps`: a second move undoes the first; movers that share a donor, COUNT seconds. `beside`: while others
+//! use the files, COUNT seconds. `kills`: killed COUNT times. `cuts`: the power of its disk cut COUNT times,
+//! with a write cache that loses half of what was not flushed.
 
 use anyhow::{Context, Result, bail, ensure};
-use headstart_acceptance::layout::{beside, cuts, kills, matrix, swaps};
+use headstart_acceptance::layout::{cuts, files_in_use, kills, matrix, swaps};
 use std::time::Duration;
 
 fn main() -> Result<()> {
@@ -15,7 +18,9 @@ fn main() -> Result<()> {
     let mut number = |otherwise: u64| arguments.next().map_or(Ok(otherwise), |text| text.parse());
     match what.as_str() {
         "matrix" => all_cases(number(0)? as usize, number(1)? as usize),
-        "beside" => beside::run(Duration::from_secs(number(60)?), number(1)?).map(|told| println!("{told}")),
+        "beside" => {
+            files_in_use::run(Duration::from_secs(number(60)?), number(1)?).map(|told| println!("{told}"))
+        }
         "swaps" => {
             let long = Duration::from_secs(number(60)?);
             println!("{}", swaps::twice(1)?);

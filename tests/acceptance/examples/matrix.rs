@@ -1,10 +1,11 @@
-//! Boots under conditions that real machines have: another tracer, auditd, a root that cannot be written, a full disk, a
-//! kernel without BTF, without BPF, without either. Each must boot, and `headstart boot status` must say what it could do.
+//! Boots under conditions that real machines have: another tracer, auditd, a root that cannot be written, a
+//! full disk, a kernel without BTF, without BPF, without either. Each must boot, and `headstart boot status`
+//! must say what it could do.
 //!
 //! `cargo run --release -p headstart-acceptance --example matrix -- [KERNEL [CASE…]]`
 //!
-//! KERNEL is 6.1, 6.12 or all (the default); a case is named as in the table that is printed. Virtual machines with emulated
-//! processors, on a disk without delays: a case takes about a minute.
+//! KERNEL is 6.1, 6.12 or all (the default); a case is named as in the table that is printed. Virtual
+//! machines with emulated processors, on a disk without delays: a case takes about a minute.
 
 use anyhow::{Context, Result, bail, ensure};
 use headstart_acceptance::boots::{Boots, FROM_INITRAMFS, ROOT_CHECKED};
@@ -25,7 +26,8 @@ struct Case {
     orderly: bool,
     /// Whether the state is on the root, where it can be looked at.
     on_root: bool,
-    /// What `headstart boot status` must say in the last boot; `RECORDER` is what this kernel can do without BPF.
+    /// What `headstart boot status` must say in the last boot; `RECORDER` is what this kernel can do without
+    /// BPF.
     says: &'static [&'static str],
     /// Run on the host after the last boot; it must succeed.
     check: &'static str,
@@ -106,7 +108,8 @@ fn cases() -> Vec<Case> {
         },
         Case {
             name: "full /var",
-            // Also what ext4 keeps back for itself: at the next mount it does so again, and what a boot removes is not free for it.
+            // Also what ext4 keeps back for itself: at the next mount it does so again, and what a boot
+            // removes is not free for it.
             before_last: "device=$(findmnt -no SOURCE $R); echo 0 >/sys/fs/ext4/${device##*/}/reserved_clusters; \
                           ! fallocate -l 1T $R/var/full 2>/dev/null; sync -f $R; [ $(stat -f -c %f $R) -eq 0 ]",
             boots: 3,
@@ -122,8 +125,8 @@ fn cases() -> Vec<Case> {
         },
         Case {
             name: "encrypted disk, mounted late",
-            // Formatted and filled in the first boot, unlocked anew, for it is before the root is writable. In the others it is counted
-            // what of it is in memory before it is read.
+            // Formatted and filled in the first boot, unlocked anew, for it is before the root is writable.
+            // In the others it is counted what of it is in memory before it is read.
             first: "truncate -s 48M $R/srv.img; head -c 64 /dev/urandom >$R/srv.key; \
                     echo 'srv /srv.img /srv.key plain,cipher=aes-xts-plain64,size=512,nofail' >$R/etc/crypttab; \
                     echo '/dev/mapper/srv /srv ext4 ro,noatime,nofail 0 0' >>$R/etc/fstab; \
@@ -264,18 +267,18 @@ fn run(case: &Case, image: &str, recorder: &str, registry: &Registry) -> Result<
         let lines = console.lines().filter_map(|line| line.split_once("status: "));
         status = lines.map(|(_, said)| words(said)).collect();
     }
-    let all = status.join("\n");
+    let text = status.join("\n");
     for wanted in case.says {
         let wanted = wanted.replace("RECORDER", recorder);
         ensure!(
-            all.contains(&wanted),
-            "the status does not say {wanted:?}:\n{all}"
+            text.contains(&wanted),
+            "the status does not say {wanted:?}:\n{text}"
         );
     }
     if !case.check.is_empty() {
         boots
             .shell(case.check)
-            .with_context(|| format!("afterwards `{}` fails; status:\n{all}", case.check))?;
+            .with_context(|| format!("afterwards `{}` fails; status:\n{text}", case.check))?;
     }
     // Whatever happened, what is kept is whole.
     if case.on_root {

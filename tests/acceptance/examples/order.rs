@@ -1,11 +1,13 @@
-//! Which functions of headstart a start needs that is read ahead, in the order of their first use, as the linker is told them
-//! (`crates/headstart/order.ld`): what is used together lies together, and comes in one piece.
+//! Which functions of headstart a start needs that is read ahead, in the order of their first use, as the
+//! linker is told them (`crates/headstart/order.ld`): what is used together lies together, and comes in one
+//! piece.
 //!
 //! `HEADSTART_BIN=PROGRAM cargo run --release -p headstart-acceptance --example order -- USED MAP >order.ld`
 //!
-//! PROGRAM is a static build that has its symbols, MAP what the linker has told of it, and USED the example of headstart-system that
-//! finds out what is used; `make order` makes all three. Names of functions end with numbers that each compiler makes anew: those are
-//! left out, so another compiler's functions are found as well. What is not found lies with the rest, and is a read more.
+//! PROGRAM is a static build that has its symbols, MAP what the linker has told of it, and USED the example
+//! of headstart-system that finds out what is used; `make order` makes all three. Names of functions end with
+//! numbers that each compiler makes anew: those are left out, so another compiler's functions are found as
+//! well. What is not found lies with the rest, and is a read more.
 
 use anyhow::{Context, Result, bail};
 use headstart_acceptance::Case;
@@ -59,8 +61,8 @@ fn by_program(tracer: &str, disk: &str) -> Result<Vec<u64>> {
     for _ in 0..LEARNED {
         case.run_cold(&options)?;
     }
-    let found = tempfile::NamedTempFile::new()?;
-    let mut line = vec![tracer.to_owned(), found.path().to_string_lossy().into_owned()];
+    let file = tempfile::NamedTempFile::new()?;
+    let mut line = vec![tracer.to_owned(), file.path().to_string_lossy().into_owned()];
     // As a user calls it, who does not wait until all is learned.
     line.extend(
         case.run_line(&options)?
@@ -68,10 +70,11 @@ fn by_program(tracer: &str, disk: &str) -> Result<Vec<u64>> {
             .filter(|word| word != "--wait"),
     );
     let _mounted = case.cold(&line)?;
-    addresses(found.path())
+    addresses(file.path())
 }
 
-/// The same of a boot's beginning: in the root of a container that has booted twice, not in the place of process 1.
+/// The same of a boot's beginning: in the root of a container that has booted twice, not in the place of
+/// process 1.
 fn by_boot(tracer: &str) -> Result<Vec<u64>> {
     let registry = Registry::open(&paths::base()?)?;
     let mut boots = Boots::new("container", "none", &registry)?;
@@ -79,14 +82,14 @@ fn by_boot(tracer: &str) -> Result<Vec<u64>> {
     for _ in 0..2 {
         boots.boot()?;
     }
-    let found = tempfile::NamedTempFile::new()?;
-    let file = found.path().display();
+    let addresses_file = tempfile::NamedTempFile::new()?;
+    let file = addresses_file.path().display();
     boots.shell(&format!(
         "cat >$0.sh <<'END'\nmount -t tmpfs run $1/run; mkfifo $1/run/word; exec 3<>$1/run/word\n\
          exec {tracer} --root $1 --seconds {BEGINNING} {file} /usr/sbin/headstart boot run --init 3 --began 1\nEND\n\
          unshare --mount sh -e $0.sh $R"
     ))?;
-    addresses(found.path())
+    addresses(addresses_file.path())
 }
 
 fn addresses(file: &Path) -> Result<Vec<u64>> {
@@ -106,10 +109,11 @@ struct Section {
     pattern: String,
 }
 
-/// The pieces of the text, by address. A line of a map has a name, an address, a size and a file; a long name has a line of its own.
+/// The pieces of the text, by address. A line of a map has a name, an address, a size and a file; a long name
+/// has a line of its own.
 fn sections(map: &str) -> Vec<Section> {
     let number = |word: &str| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok();
-    let mut found = Vec::new();
+    let mut sections = Vec::new();
     let mut name = "";
     for line in map.lines() {
         let mut words = line.split_whitespace();
@@ -119,7 +123,7 @@ fn sections(map: &str) -> Vec<Section> {
         let mut place = || words.next().and_then(number).filter(|number| *number > 0);
         if let (false, Some(address), Some(size)) = (["", FIRST].contains(&name), place(), place()) {
             let pattern = pattern(name, words.next().unwrap_or_default());
-            found.push(Section {
+            sections.push(Section {
                 address,
                 size,
                 pattern,
@@ -129,11 +133,12 @@ fn sections(map: &str) -> Vec<Section> {
             name = "";
         }
     }
-    found.sort_by_key(|section| section.address);
-    found
+    sections.sort_by_key(|section| section.address);
+    sections
 }
 
-/// How a linker script names a piece: one of Rust by the name of its function, one of C by its file in its archive, too.
+/// How a linker script names a piece: one of Rust by the name of its function, one of C by its file in its
+/// archive, too.
 fn pattern(name: &str, file: &str) -> String {
     let file = file.rsplit('/').next().unwrap_or(file);
     if file.trim_end_matches(')').ends_with(".rcgu.o") {
@@ -149,7 +154,8 @@ fn pattern(name: &str, file: &str) -> String {
     }
 }
 
-/// A mangled name with `*` for the hash at its end (`17h…E`), or for those of its crates (`Cs…_`), and without a number behind it.
+/// A mangled name with `*` for the hash at its end (`17h…E`), or for those of its crates (`Cs…_`), and
+/// without a number behind it.
 fn without_numbers(name: &str) -> String {
     if let Some((name, _)) = name.rsplit_once("17h").filter(|_| name.contains("._ZN")) {
         return format!("{name}17h*");

@@ -1,11 +1,13 @@
 //! What headstart costs a boot that it cannot help: a machine on a disk without delays, off, bypassed,
-//! recorded only, and replayed; and one boot in forty recorded, the others bypassed, as it goes by itself in the long run.
+//! recorded only, and replayed; and one boot in forty recorded, the others bypassed, as it goes by itself in
+//! the long run.
 //!
 //! `cargo run --release -p headstart-acceptance --example overhead -- [ROUNDS [cold|warm [unit|init [RECIPE]]]]`
 //!
-//! Seconds to the last mark before headstart has learned from the boot, seconds of processors until it has, all of the
-//! machine's added up, and what was read from the disk; in every round each once, in turn. `warm`: with all the boot reads in memory already. `init`: from
-//! before process 1 on, not from the first unit on. RECIPE: another machine than the container, such as `tests/acceptance/images/small13.toml`.
+//! Seconds to the last mark before headstart has learned from the boot, seconds of processors until it has,
+//! all of the machine's added up, and what was read from the disk; in every round each once, in turn. `warm`:
+//! with all the boot reads in memory already. `init`: from before process 1 on, not from the first unit on.
+//! RECIPE: another machine than the container, such as `tests/acceptance/images/small13.toml`.
 
 use anyhow::{Context, Result, bail};
 use headstart_acceptance::boots::Boots;
@@ -59,7 +61,7 @@ fn main() -> Result<()> {
         "sed -i '1s/.*/{}/' $R/var/lib/headstart/keys/*/bypass",
         u32::MAX
     ))?;
-    let mut found: [Vec<Run>; MODES.len()] = Default::default();
+    let mut by_mode: [Vec<Run>; MODES.len()] = Default::default();
     for round in 0..rounds {
         for turn in 0..MODES.len() {
             let mode = (round + turn) % MODES.len();
@@ -69,7 +71,7 @@ fn main() -> Result<()> {
             let measured = boots.machine.run(&setup, &boots.place)?;
             let up = measured.marks.iter().rev().nth(1);
             let boot = measured.stages.last().context("a boot")?;
-            found[mode].push([
+            by_mode[mode].push([
                 up.context("a mark before the last")?.seconds,
                 boot.cpu_seconds
                     .context("a control group that counts processors' time")?,
@@ -78,17 +80,17 @@ fn main() -> Result<()> {
             ]);
         }
     }
-    let fortieth = found[1]
+    let fortieth = by_mode[1]
         .iter()
-        .zip(&found[2])
+        .zip(&by_mode[2])
         .map(|(alone, record)| std::array::from_fn(|at| (39.0 * alone[at] + record[at]) / 40.0))
         .collect();
     let names = MODES.iter().map(|(name, _)| *name).chain(["1 in 40"]);
     println!("{rounds} rounds, {cache:?}: mean (sd), median of the difference to off in each round");
-    for (mode, runs) in names.zip(found.iter().chain([&fortieth])) {
+    for (mode, runs) in names.zip(by_mode.iter().chain([&fortieth])) {
         let own = |runs: &[Run], at: usize| runs.iter().map(|run| run[at]).collect::<Vec<f64>>();
         let column = |at: usize| {
-            let (runs, base) = (own(runs, at), own(&found[0], at));
+            let (runs, base) = (own(runs, at), own(&by_mode[0], at));
             let less: Vec<f64> = runs.iter().zip(&base).map(|(a, b)| a - b).collect();
             let sd = deviation(&runs).unwrap_or(f64::NAN);
             let difference = median(&less);

@@ -1,10 +1,13 @@
-//! What headstart reads of its own, and when, where its program and its state are as cold as the start that it knows (decision 18).
+//! What headstart reads of its own, and when, where its program and its state are as cold as the start that
+//! it knows (decision 18).
 //!
 //! `cargo run --release -p headstart-acceptance --example own -- [WORKLOAD [DISK]]`
-//! `cargo run --release -p headstart-acceptance --example own -- boot [DISK]`: of a container's boot by `headstart-init`
+//! `cargo run --release -p headstart-acceptance --example own -- boot [DISK]`: of a container's boot by
+//! `headstart-init`
 //!
-//! The start has been learned from twice. A line for each read of a file of headstart's, or of what a bare start does not read (`?`, such as the directories
-//! on the way); until 200 ms after the first one of headstart's for all reads, which tells when the replay begins.
+//! The start has been learned from twice. A line for each read of a file of headstart's, or of what a bare
+//! start does not read (`?`, such as the directories on the way); until 200 ms after the first one of
+//! headstart's for all reads, which tells when the replay begins.
 
 use anyhow::{Context, Result};
 use headstart_acceptance::Case;
@@ -27,7 +30,8 @@ const BEGINNING: u64 = 200_000_000;
 /// What is learned of a start is kept this long after it.
 const LEARNED: Duration = Duration::from_secs(3);
 
-/// A file or directory of headstart's, and where its pieces lie on the device, bytes; each with where it begins in the file.
+/// A file or directory of headstart's, and where its pieces lie on the device, bytes; each with where it
+/// begins in the file.
 type Own = (String, Vec<(Range<u64>, u64)>);
 
 /// Where in a file a read begins that has a byte of this piece.
@@ -41,8 +45,8 @@ fn is_of(range: &Range<u64>, entry: &Entry) -> bool {
 
 /// Adds what is at a path, and below it.
 fn add(path: &Path, name: &str, all: &mut Vec<Own>) -> Result<()> {
-    let found = extents(&File::open(path)?).unwrap_or_default();
-    let lies = found
+    let extents = extents(&File::open(path)?).unwrap_or_default();
+    let lies = extents
         .iter()
         .map(|it| (it.physical..it.physical + it.length, it.logical));
     all.push((name.into(), lies.collect()));
@@ -77,8 +81,8 @@ const OWN: [&str; 3] = [
     "var/lib/headstart",
 ];
 
-/// A line for each piece of what is headstart's in the root mounted there: where it begins and ends on the device, where it begins in the file,
-/// and its name.
+/// A line for each piece of what is headstart's in the root mounted there: where it begins and ends on the
+/// device, where it begins in the file, and its name.
 fn lies(root: &Path) -> Result<()> {
     let mut own = Vec::new();
     for name in OWN {
@@ -105,7 +109,7 @@ fn boot(disk: &str) -> Result<()> {
     let this = std::env::current_exe()?.to_string_lossy().into_owned();
     let command = [&this, "lies", "{root}"].map(str::to_owned).to_vec();
     let mut own: Vec<Own> = Vec::new();
-    for line in boots.machine.look(&boots.place, &[command])?.lines() {
+    for line in boots.machine.inspect(&boots.place, &[command])?.lines() {
         let mut words = line.splitn(4, ' ');
         let (start, end, logical) = (words.next(), words.next(), words.next());
         let number = |word: Option<&str>| -> Result<u64> { Ok(word.context("a number")?.parse()?) };
@@ -115,7 +119,7 @@ fn boot(disk: &str) -> Result<()> {
     let measured = boots.machine.run(&boots.setup, &boots.place)?;
     let seconds = measured.marks.last().context("a last mark")?.seconds;
     println!("headstart-init on {disk}: {seconds:.3} s");
-    tell(&measured.requests, &needed(&bare.requests), &own)?;
+    print_reads(&measured.requests, &needed(&bare.requests), &own)?;
     boots.boot()?;
     let first = boots
         .state()?
@@ -180,11 +184,11 @@ fn program(workload: String, disk: &str) -> Result<()> {
     std::thread::sleep(LEARNED);
     let log = case.machine.take_log();
     drop(mounted);
-    tell(&log, &needed, &own)
+    print_reads(&log, &needed, &own)
 }
 
 /// The reads of a log, but for those of what a bare start needs, too, once it has begun.
-fn tell(log: &[Entry], needed: &[Range<u64>], own: &[Own]) -> Result<()> {
+fn print_reads(log: &[Entry], needed: &[Range<u64>], own: &[Own]) -> Result<()> {
     let is_own = |entry: &&Entry| {
         let mut pieces = own.iter().flat_map(|(_, lies)| lies);
         pieces.any(|(range, _)| is_of(range, entry))

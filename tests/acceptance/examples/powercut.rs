@@ -1,11 +1,13 @@
-//! Power cuts: a machine whose boots are read ahead is cut off at random moments of its boot. After each cut every file of
-//! headstart's state must be whole, the next boot must come up, and the guard must act once: where the cut came after the
-//! replay had begun, the next boot goes without one and says why; the one after is read ahead again.
+//! Power cuts: a machine whose boots are read ahead is cut off at random moments of its boot. After each cut
+//! every file of headstart's state must be whole, the next boot must come up, and the guard must act once:
+//! where the cut came after the replay had begun, the next boot goes without one and says why; the one after
+//! is read ahead again.
 //!
 //! `cargo run --release -p headstart-acceptance --example powercut -- [CUTS [SEED [RECIPE [DISK]]]]`
 //!
-//! Defaults: 50 cuts, seed 1, a small Debian 13 in a virtual machine, the disk without delays. Of a virtual machine all is lost
-//! that its disk had not flushed, in part: memory, and a random half of the blocks in the disk's write cache.
+//! Defaults: 50 cuts, seed 1, a small Debian 13 in a virtual machine, the disk without delays. Of a virtual
+//! machine all is lost that its disk had not flushed, in part: memory, and a random half of the blocks in the
+//! disk's write cache.
 
 use anyhow::{Context, Result, ensure};
 use headstart_acceptance::boots::{Boots, FROM_INITRAMFS, ROOT_CHECKED, State};

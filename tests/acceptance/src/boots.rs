@@ -25,9 +25,9 @@ pub const FROM_INITRAMFS: &str = "test ! -x $R/usr/sbin/update-initramfs || { \
 pub const ROOT_CHECKED: &str =
     "test ! -d $R/etc/initramfs-tools || echo FSTYPE=ext4 >$R/etc/initramfs-tools/conf.d/check";
 
-/// A unit that tells on the console what headstart has to say when it has served the boot, whether a unit or an initramfs began it,
-/// and how many files it left in /run: none if the boot was bypassed.
-/// After logind, which the machine is shut down by.
+/// A unit that tells on the console what headstart has to say when it has served the boot, whether a unit or
+/// an initramfs began it, and how many files it left in /run: none if the boot was bypassed. After logind,
+/// which the machine is shut down by.
 const SERVED: &str = r#"[Unit]
 After=multi-user.target systemd-logind.service
 [Service]
@@ -85,7 +85,8 @@ pub fn words(line: &[&str]) -> Vec<String> {
 }
 
 impl Boots {
-    /// The machine of a recipe (a name or a file), on a disk model, with headstart enabled and every boot read ahead.
+    /// The machine of a recipe (a name or a file), on a disk model, with headstart enabled and every boot
+    /// read ahead.
     pub fn new(recipe: &str, disk: &str, registry: &Registry) -> Result<Boots> {
         let mut boots = Boots::bare(recipe, disk, registry)?;
         boots.install(&[
@@ -149,10 +150,11 @@ impl Boots {
         ))
     }
 
-    /// Copies a file or directory of the image, named from its root, to a place of the host that is not there yet; what it holds stays.
+    /// Copies a file or directory of the image, named from its root, to a place of the host that is not there
+    /// yet; what it holds stays.
     pub fn copy_out(&mut self, path: &str, to: &Path) -> Result<()> {
         let copy = words(&["cp", "-a", &format!("{{root}}{path}"), &to.to_string_lossy()]);
-        self.machine.look(&self.place, &[copy])?;
+        self.machine.inspect(&self.place, &[copy])?;
         Ok(())
     }
 
@@ -206,7 +208,8 @@ impl Boots {
         }
     }
 
-    /// The state directory as it is on the disk now, after the journal's recovery; the disk itself stays as it is.
+    /// The state directory as it is on the disk now, after the journal's recovery; the disk itself stays as
+    /// it is.
     pub fn state(&mut self) -> Result<State> {
         let _ = fs::remove_dir_all(&self.copy);
         let copy = self.copy.clone();
@@ -215,7 +218,8 @@ impl Boots {
     }
 }
 
-/// Reads every file of a state directory; an error names the first that cannot be read, or that nobody writes.
+/// Reads every file of a state directory; an error names the first that cannot be read, or that nobody
+/// writes.
 pub fn whole(directory: &Path) -> Result<State> {
     let mut state = State::default();
     read(directory, &mut state)?;

@@ -1,4 +1,5 @@
-//! An unprivileged user who does everything that could hurt a recorder, and how much memory headstart takes beside that user.
+//! An unprivileged user who does everything that could hurt a recorder, and how much memory headstart takes
+//! beside that user.
 
 use crate::boots::Boots;
 use anyhow::{Context, Result, bail, ensure};
@@ -30,7 +31,7 @@ pub const MOST_KIB: u64 = 256 << 10;
 
 /// What the user did.
 #[derive(Debug, Default)]
-pub struct Deeds {
+pub struct HostileReport {
     /// How often, by kind of work.
     pub did: BTreeMap<String, u64>,
     /// What the machine does not let the user do, and why.
@@ -39,10 +40,10 @@ pub struct Deeds {
     pub broke: Vec<String>,
 }
 
-impl Deeds {
-    /// Of what the user printed, amid other lines of a console.
-    pub fn of(said: &str) -> Deeds {
-        let mut deeds = Deeds::default();
+impl HostileReport {
+    /// Parses what the user printed, amid other lines of a console.
+    pub fn parse(said: &str) -> HostileReport {
+        let mut deeds = HostileReport::default();
         for line in said.lines() {
             // A lab's console has the seconds before each line.
             let line = line.trim();
@@ -138,7 +139,7 @@ impl User {
     }
 
     /// Waits until the user is done, at most `limit`, and tells what was done.
-    pub fn finish(self, limit: Duration) -> Result<Deeds> {
+    pub fn finish(self, limit: Duration) -> Result<HostileReport> {
         let said = self
             .said
             .recv_timeout(limit)
@@ -147,7 +148,7 @@ impl User {
             said.lines().any(|line| line == "done"),
             "the user ended early: {said}"
         );
-        Ok(Deeds::of(&said))
+        Ok(HostileReport::parse(&said))
     }
 }
 
@@ -190,14 +191,14 @@ impl Sampler {
             move || {
                 let (mut peak, mut seen) = (Peak::default(), BTreeSet::new());
                 while !stop.load(Ordering::Relaxed) {
-                    let mut all = 0;
+                    let mut sum = 0;
                     for process in processes().filter(|process| is_one(process)) {
                         let Some(memory) = memory(&process) else { continue };
                         peak.one = peak.one.max(memory);
-                        all += memory;
+                        sum += memory;
                         seen.insert(process);
                     }
-                    peak.all = peak.all.max(all);
+                    peak.all = peak.all.max(sum);
                     peak.processes = seen.len();
                     std::thread::sleep(Duration::from_millis(20));
                 }
@@ -207,8 +208,8 @@ impl Sampler {
         Sampler { stop, thread }
     }
 
-    /// Of the processes that run this executable, which nobody else runs.
-    pub fn of(executable: PathBuf) -> Sampler {
+    /// Samples the processes that run this executable, which nobody else runs.
+    pub fn new(executable: PathBuf) -> Sampler {
         Sampler::start(move |process| fs::read_link(process.join("exe")).is_ok_and(|exe| exe == executable))
     }
 
@@ -240,8 +241,8 @@ fn processes() -> impl Iterator<Item = PathBuf> {
         .map(|entry| entry.path())
 }
 
-/// The peak of a process' resident memory and what the kernel keeps for its BPF maps, KiB; a ring that it maps counts twice. `None` if it
-/// has ended.
+/// The peak of a process' resident memory and what the kernel keeps for its BPF maps, KiB; a ring that it
+/// maps counts twice. `None` if it has ended.
 fn memory(process: &Path) -> Option<u64> {
     let status = fs::read_to_string(process.join("status")).ok()?;
     let peak = field(&status, "VmHWM:")?;
@@ -258,7 +259,8 @@ pub fn decide_as_usual(boots: &mut Boots) -> Result<()> {
     boots.shell("rm $R/etc/headstart/headstart.toml")
 }
 
-/// Has the user at work from the first unit of each boot on, for so many seconds with so many files. What the user did is on the console.
+/// Has the user at work from the first unit of each boot on, for so many seconds with so many files. What the
+/// user did is on the console.
 pub fn join_boots(boots: &mut Boots, seconds: u64, files: u32) -> Result<()> {
     let unit = format!(
         "[Unit]\nDefaultDependencies=no\nConflicts=shutdown.target\n[Service]\nUser={NOBODY}\nGroup={NOBODY}\n\

@@ -1,5 +1,5 @@
-//! What the acceptance tests share: a real program in an image, started cold on a private disk as often as a test
-//! likes, with the built headstart beside it.
+//! What the acceptance tests share: a real program in an image, started cold on a private disk as often as a
+//! test likes, with the built headstart beside it.
 //!
 //! The tests judge by counts (requests at the block device, pages, bytes), never by time.
 
@@ -94,8 +94,8 @@ impl Case {
     /// Where headstart keeps what it knows of the program.
     pub fn key_dir(&self) -> Result<PathBuf> {
         let keys = self.state.path().join("keys");
-        let mut found = fs::read_dir(&keys).with_context(|| format!("reading {}", keys.display()))?;
-        match (found.next(), found.next()) {
+        let mut entries = fs::read_dir(&keys).with_context(|| format!("reading {}", keys.display()))?;
+        match (entries.next(), entries.next()) {
             (Some(one), None) => Ok(one?.path()),
             _ => bail!("{} should hold one key", keys.display()),
         }
@@ -124,7 +124,8 @@ impl Case {
     }
 }
 
-/// Whether all tests are run, however long they take (`make test-all`). What takes long does less otherwise, and judges alike.
+/// Whether all tests are run, however long they take (`make test-all`). What takes long does less otherwise,
+/// and judges alike.
 pub fn long() -> bool {
     std::env::var_os("HEADSTART_TESTS_LONG").is_some()
 }
@@ -166,8 +167,8 @@ pub fn planned_pages(profile: &Profile) -> Vec<(String, PageSet)> {
         .collect()
 }
 
-/// The pages that a trace says were used for certain: read, or touched by a fault. Of those mapped around a fault nobody
-/// knows.
+/// The pages that a trace says were used for certain: read, or touched by a fault. Of those mapped around a
+/// fault nobody knows.
 pub fn certain_pages(trace: &Trace) -> Vec<(String, PageSet)> {
     let mut ranges = vec![Vec::new(); trace.files.len()];
     for used in &trace.uses {
@@ -183,9 +184,9 @@ pub fn certain_pages(trace: &Trace) -> Vec<(String, PageSet)> {
 
 /// The share of the pages of either set of files that both have.
 pub fn in_common(a: &[(String, PageSet)], b: &[(String, PageSet)]) -> f64 {
-    let of = |all: &[(String, PageSet)]| all.iter().map(|(_, p)| p.pages()).sum::<u64>();
+    let sum_of = |all: &[(String, PageSet)]| all.iter().map(|(_, p)| p.pages()).sum::<u64>();
     let common = pages_in_both(a, b);
-    common as f64 / (of(a) + of(b) - common).max(1) as f64
+    common as f64 / (sum_of(a) + sum_of(b) - common).max(1) as f64
 }
 
 /// How many pages two sets of files share.

@@ -14,18 +14,18 @@ pub fn steps(values: impl Iterator<Item = i64>) -> Vec<i64> {
 
 /// Equal numbers that follow one another as the number and how many.
 pub fn repeats(values: impl Iterator<Item = u64>) -> Vec<u64> {
-    let mut found: Vec<u64> = Vec::new();
+    let mut runs: Vec<u64> = Vec::new();
     for value in values {
-        match found.len().checked_sub(2) {
-            Some(last) if found[last] == value => found[last + 1] += 1,
-            _ => found.extend([value, 1]),
+        match runs.len().checked_sub(2) {
+            Some(last) if runs[last] == value => runs[last + 1] += 1,
+            _ => runs.extend([value, 1]),
         }
     }
-    found
+    runs
 }
 
-/// Names, each as how many characters it shares with the one before it, and the rest. By units of UTF-16, which is what a
-/// script counts in.
+/// Names, each as how many characters it shares with the one before it, and the rest. By units of UTF-16,
+/// which is what a script counts in.
 pub fn shared<'a>(names: impl Iterator<Item = &'a str>) -> Vec<(usize, &'a str)> {
     let mut before = "";
     names

@@ -1,4 +1,5 @@
-//! What the page's script draws, as one JSON document: added up by slots of time, as many as there is room for.
+//! What the page's script draws, as one JSON document: added up by slots of time, as many as there is room
+//! for.
 
 use super::columns::{repeats, shared, steps};
 use crate::bins::{place, sampled};
@@ -7,6 +8,7 @@ use crate::picture::{Device, Dot, Kind, Picture, Run, SERVICES};
 use crate::text::script;
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// The document.
 #[derive(Serialize)]
@@ -106,8 +108,8 @@ struct DeviceData<'a> {
     times: Vec<i64>,
     places: Vec<i64>,
     kinds: Vec<u64>,
-    /// Instead of cells, where there are too many: of each place of each slot which kinds there were, a bit each, as a
-    /// hexadecimal digit.
+    /// Instead of cells, where there are too many: of each place of each slot which kinds there were, a bit
+    /// each, as a hexadecimal digit.
     grid: String,
 }
 
@@ -128,7 +130,7 @@ pub fn document(picture: &Picture<'_>, layout: &Layout, room: usize) -> String {
         runs: picture
             .runs
             .iter()
-            .map(|run| RunData::of(run, picture, &room))
+            .map(|run| RunData::new(run, picture, &room))
             .collect(),
     };
     script(&json(&document))
@@ -156,12 +158,12 @@ impl Room {
 }
 
 impl<'a> RunData<'a> {
-    fn of(run: &'a Run<'a>, picture: &Picture<'_>, room: &Room) -> RunData<'a> {
+    fn new(run: &'a Run<'a>, picture: &Picture<'_>, room: &Room) -> RunData<'a> {
         let span = picture.span_ns;
         let count = room.intervals();
         let memory = |value: fn(&headstart_model::activity::MemorySample) -> u64| {
             let samples = run.memory.iter().map(|it| (it.time_ns, value(it) as f64));
-            Series::of(&sampled(span, count, samples), picture.most_memory())
+            Series::new(&sampled(span, count, samples), picture.most_memory())
         };
         let busy = run.processors.iter().map(|it| (it.time_ns, f64::from(it.busy)));
         RunData {
@@ -180,10 +182,10 @@ impl<'a> RunData<'a> {
             devices: (run.devices.iter().enumerate())
                 .map(|(index, device)| {
                     let share = room.share(15) / run.devices.len();
-                    DeviceData::of(device, picture, index, count, share)
+                    DeviceData::new(device, picture, index, count, share)
                 })
                 .collect(),
-            cpu: Series::of(&sampled(span, count, busy), 1.0),
+            cpu: Series::new(&sampled(span, count, busy), 1.0),
             memory: [
                 memory(|it| it.page_cache),
                 memory(|it| it.dirty),
@@ -194,7 +196,7 @@ impl<'a> RunData<'a> {
 }
 
 impl Series {
-    fn of(values: &[f64], most: f64) -> Series {
+    fn new(values: &[f64], most: f64) -> Series {
         let part = |value: &f64| {
             let parts = (value / most.max(1e-9)).clamp(0.0, 1.0) * PARTS;
             // What is there is seen.
@@ -210,7 +212,7 @@ impl Series {
 fn processes(run: &Run<'_>, span: u64, room: usize) -> ProcessData {
     let mut slots = 16_384;
     loop {
-        let found = ProcessData {
+        let data = ProcessData {
             slots,
             slices: run.processes.has_slices,
             folded: run.processes.folded,
@@ -221,8 +223,8 @@ fn processes(run: &Run<'_>, span: u64, room: usize) -> ProcessData {
                 .map(|row| row_data(row, span, slots))
                 .collect(),
         };
-        if slots <= 64 || script(&json(&found)).len() <= room {
-            return found;
+        if slots <= 64 || script(&json(&data)).len() <= room {
+            return data;
         }
         slots /= 2;
     }
@@ -254,10 +256,10 @@ struct Cell {
 }
 
 fn cells(run: &Run<'_>, span: u64, slots: usize, per: usize) -> Vec<Cell> {
-    let mut found: BTreeMap<(usize, usize, usize), Cell> = BTreeMap::new();
+    let mut cells: BTreeMap<(usize, usize, usize), Cell> = BTreeMap::new();
     for dot in &run.files.dots {
         let (slot, row) = (place(dot.time_ns, span, slots), dot.row as usize / per);
-        let cell = found.entry((slot, row, dot.service as usize)).or_insert(Cell {
+        let cell = cells.entry((slot, row, dot.service as usize)).or_insert(Cell {
             slot,
             row,
             dot: *dot,
@@ -265,21 +267,21 @@ fn cells(run: &Run<'_>, span: u64, slots: usize, per: usize) -> Vec<Cell> {
         });
         cell.pages += dot.pages;
     }
-    found.into_values().collect()
+    cells.into_values().collect()
 }
 
 fn files<'a>(run: &'a Run<'a>, span: u64, room: &Room) -> FileData<'a> {
     /// More rows than any screen has lines.
     const ROWS: usize = 16_384;
-    let all = &run.files.rows;
-    let mut per = all.len().div_ceil(ROWS).max(1);
+    let rows = &run.files.rows;
+    let mut per = rows.len().div_ceil(ROWS).max(1);
     let mut slots = 65_536;
     let row_of = |process: u32| run.processes.row_of.get(process as usize).copied();
     loop {
         let cells = cells(run, span, slots, per);
-        let mut found = FileData {
+        let mut data = FileData {
             slots,
-            count: all.len(),
+            count: rows.len(),
             per,
             names: Vec::new(),
             times: steps(cells.iter().map(|cell| cell.slot as i64)),
@@ -293,16 +295,17 @@ fn files<'a>(run: &'a Run<'a>, span: u64, room: &Room) -> FileData<'a> {
             ),
             pages: cells.iter().map(|cell| cell.pages).collect(),
         };
-        if json(&found).len() > room.share(40) && slots.max(per) > 64 && cells.len() > 64 {
-            // Both ways alike, until slots are as wide as a pixel; a lane has less lines than a column has pixels.
-            match slots > 2048 || slots > 3 * all.len() / per {
+        if json(&data).len() > room.share(40) && slots.max(per) > 64 && cells.len() > 64 {
+            // Both ways alike, until slots are as wide as a pixel; a lane has less lines than a column has
+            // pixels.
+            match slots > 2048 || slots > 3 * rows.len() / per {
                 true => slots = slots * 3 / 4,
                 false => per += per.div_ceil(3),
             }
             continue;
         }
-        found.names = names(run, per, room.share(16));
-        return found;
+        data.names = names(run, per, room.share(16));
+        return data;
     }
 }
 
@@ -330,7 +333,7 @@ fn names<'a>(run: &'a Run<'a>, per: usize, room: usize) -> Vec<(usize, &'a str)>
 }
 
 impl<'a> DeviceData<'a> {
-    fn of(
+    fn new(
         device: &'a Device<'a>,
         picture: &Picture<'_>,
         index: usize,
@@ -341,14 +344,14 @@ impl<'a> DeviceData<'a> {
         let rates = device.rates(span, count);
         let (bytes, depth) = picture.most_rates(index, count);
         let (first, end) = picture.sectors(index);
-        let mut found = DeviceData {
+        let mut data = DeviceData {
             name: &device.name,
             first,
             end,
-            read: Series::of(&rates.read, bytes),
-            written: Series::of(&rates.written, bytes),
-            busy: Series::of(&rates.busy, 1.0),
-            depth: Series::of(&rates.depth, depth),
+            read: Series::new(&rates.read, bytes),
+            written: Series::new(&rates.written, bytes),
+            busy: Series::new(&rates.busy, 1.0),
+            depth: Series::new(&rates.depth, depth),
             slots: 32_768,
             lines: 512,
             times: Vec::new(),
@@ -356,41 +359,41 @@ impl<'a> DeviceData<'a> {
             kinds: Vec::new(),
             grid: String::new(),
         };
-        while found.slots >= 2048 {
-            let cells = map(device, span, found.slots, (first, end), found.lines);
-            found.times = steps(cells.iter().map(|cell| cell.0 as i64));
-            found.places = cells.iter().map(|cell| cell.1 as i64).collect();
-            found.kinds = repeats(cells.iter().map(|cell| cell.2 as u64));
-            if json(&found.times).len() + json(&found.places).len() + json(&found.kinds).len() <= room {
-                return found;
+        while data.slots >= 2048 {
+            let cells = map(device, span, data.slots, first..end, data.lines);
+            data.times = steps(cells.iter().map(|cell| cell.0 as i64));
+            data.places = cells.iter().map(|cell| cell.1 as i64).collect();
+            data.kinds = repeats(cells.iter().map(|cell| cell.2 as u64));
+            if json(&data.times).len() + json(&data.places).len() + json(&data.kinds).len() <= room {
+                return data;
             }
-            found.slots /= 2;
+            data.slots /= 2;
         }
         // More than can be told one by one.
-        (found.lines, found.slots) = (96, (room / 96).clamp(16, 1024));
-        let mut grid = vec![0u8; found.slots * found.lines];
-        for (slot, line, kind) in map(device, span, found.slots, (first, end), found.lines) {
-            grid[slot * found.lines + line] |= 1 << kind;
+        (data.lines, data.slots) = (96, (room / 96).clamp(16, 1024));
+        let mut grid = vec![0u8; data.slots * data.lines];
+        for (slot, line, kind) in map(device, span, data.slots, first..end, data.lines) {
+            grid[slot * data.lines + line] |= 1 << kind;
         }
         let digits = grid
             .into_iter()
             .filter_map(|mask| char::from_digit(mask.into(), 16));
-        found.grid = digits.collect();
-        (found.times, found.places, found.kinds) = (Vec::new(), Vec::new(), Vec::new());
-        found
+        data.grid = digits.collect();
+        (data.times, data.places, data.kinds) = (Vec::new(), Vec::new(), Vec::new());
+        data
     }
 }
 
-/// Slot, place and kind of requests in the order in which they were issued, each that differs from those before it in its
-/// slot.
+/// Slot, place and kind of requests in the order in which they were issued, each that differs from those
+/// before it in its slot.
 fn map(
     device: &Device<'_>,
     span: u64,
     slots: usize,
-    (first, end): (u64, u64),
+    sectors: Range<u64>,
     lines: usize,
 ) -> Vec<(usize, usize, usize)> {
-    let mut found = Vec::new();
+    let mut marks = Vec::new();
     let (mut slot, mut seen) = (usize::MAX, std::collections::BTreeSet::new());
     for request in device.placed() {
         let now = place(request.issued_ns, span, slots);
@@ -398,11 +401,15 @@ fn map(
             seen.clear();
             slot = now;
         }
-        let line = place(request.sector - first, (end - first).max(1), lines);
-        let kind = Kind::of(request) as usize;
+        let line = place(
+            request.sector - sectors.start,
+            (sectors.end - sectors.start).max(1),
+            lines,
+        );
+        let kind = Kind::from_request(request) as usize;
         if seen.insert((line, kind)) {
-            found.push((slot, line, kind));
+            marks.push((slot, line, kind));
         }
     }
-    found
+    marks
 }

@@ -1,4 +1,5 @@
-//! A picture as one HTML page, which draws itself: its data, its style and its script are in it, and it may load nothing.
+//! A picture as one HTML page, which draws itself: its data, its style and its script are in it, and it may
+//! load nothing.
 
 mod columns;
 mod data;
@@ -38,8 +39,8 @@ fn around(picture: &Picture<'_>, data: &str) -> String {
     let lines: Vec<String> = (picture.runs.iter())
         .map(|run| {
             let lines = run.facts.iter().chain(&run.notes);
-            let all: Vec<&str> = lines.map(String::as_str).collect();
-            format!("{}: {}.", run.title, all.join("; "))
+            let lines: Vec<&str> = lines.map(String::as_str).collect();
+            format!("{}: {}.", run.title, lines.join("; "))
         })
         .collect();
     let said = xml(&lines.join(" "));

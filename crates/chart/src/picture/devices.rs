@@ -43,8 +43,8 @@ impl Kind {
         (Kind::Write, "write", "write"),
     ];
 
-    /// Of a request.
-    pub fn of(request: &BlockRequest) -> Kind {
+    /// The kind of a request.
+    pub fn from_request(request: &BlockRequest) -> Kind {
         match request.kind {
             RequestKind::Read if request.metadata => Kind::Metadata,
             RequestKind::Read if request.ahead => Kind::Ahead,
@@ -75,9 +75,9 @@ impl<'a> Device<'a> {
                 of_device.push(request);
             }
         }
-        let all: usize = requests.iter().map(Vec::len).sum();
+        let count: usize = requests.iter().map(Vec::len).sum();
         let mut devices: Vec<Device<'a>> = (activity.devices.iter().zip(requests))
-            .filter(|(_, requests)| !requests.is_empty() && requests.len() * LEAST_SHARE >= all)
+            .filter(|(_, requests)| !requests.is_empty() && requests.len() * LEAST_SHARE >= count)
             .map(|(device, mut requests)| {
                 requests.sort_by_key(|request| request.issued_ns);
                 let placed = requests.iter().filter(|request| is_placed(request));
@@ -96,8 +96,8 @@ impl<'a> Device<'a> {
         devices
     }
 
-    /// Puts the devices of all starts into one order, so that those of a number are the same everywhere; one that a start has
-    /// not was asked nothing there.
+    /// Puts the devices of all starts into one order, so that those of a number are the same everywhere; one
+    /// that a start has not was asked nothing there.
     pub fn align(mut starts: Vec<&mut Vec<Device<'a>>>) {
         let mut names: Vec<String> = Vec::new();
         for device in starts.iter().flat_map(|devices| devices.iter()) {
@@ -108,8 +108,8 @@ impl<'a> Device<'a> {
         for devices in &mut starts {
             let mut own = std::mem::take(*devices);
             let in_order = names.iter().map(|name| {
-                let found = own.iter().position(|device| device.name == *name);
-                found.map_or_else(
+                let position = own.iter().position(|device| device.name == *name);
+                position.map_or_else(
                     || Device {
                         name: name.clone(),
                         requests: Vec::new(),
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn devices_of_two_starts_stand_in_one_order() {
-        let of = |names: &[(&str, u64)]| {
+        let devices_of = |names: &[(&str, u64)]| {
             let mut activity = Activity::default();
             for (index, (name, count)) in names.iter().enumerate() {
                 activity.devices.push(device(name));
@@ -228,10 +228,13 @@ mod tests {
             }
             activity
         };
-        let (one, other) = (of(&[("sda", 9), ("sdb", 5)]), of(&[("sdc", 5), ("sda", 3)]));
+        let (one, other) = (
+            devices_of(&[("sda", 9), ("sdb", 5)]),
+            devices_of(&[("sdc", 5), ("sda", 3)]),
+        );
         let (mut one, mut other) = (Device::busiest(&one), Device::busiest(&other));
         Device::align(vec![&mut one, &mut other]);
-        let found = |devices: &[Device<'_>]| -> Vec<(String, usize)> {
+        let summary = |devices: &[Device<'_>]| -> Vec<(String, usize)> {
             let each = devices.iter();
             each.map(|it| (it.name.clone(), it.requests.len())).collect()
         };
@@ -242,8 +245,8 @@ mod tests {
                 .zip(counts)
                 .collect::<Vec<_>>()
         };
-        assert_eq!(found(&one), named([9, 5, 0]));
-        assert_eq!(found(&other), named([3, 0, 5]));
+        assert_eq!(summary(&one), named([9, 5, 0]));
+        assert_eq!(summary(&other), named([3, 0, 5]));
     }
 
     #[test]

@@ -109,8 +109,8 @@ fn sum(served: &[Served]) -> Pages {
 }
 
 impl Files {
-    /// Of a trace.
-    pub fn of(trace: &Trace) -> Files {
+    /// Collects the files of a trace.
+    pub fn from_trace(trace: &Trace) -> Files {
         let served = served(trace);
         let pages = sum(&served);
         const NONE: u32 = u32::MAX;

@@ -59,9 +59,9 @@ const MARKS: usize = 200;
 const TITLE: usize = 120;
 
 impl<'a> Picture<'a> {
-    /// Of the first two starts.
-    pub fn of(starts: &'a [Start<'a>]) -> Picture<'a> {
-        let mut runs: Vec<Run<'a>> = starts.iter().take(2).map(Run::of).collect();
+    /// A picture of the first two starts.
+    pub fn new(starts: &'a [Start<'a>]) -> Picture<'a> {
+        let mut runs: Vec<Run<'a>> = starts.iter().take(2).map(Run::from_start).collect();
         if let [one, other] = &mut runs[..] {
             let share = percent(other.end_ns, one.end_ns);
             other
@@ -103,8 +103,8 @@ impl<'a> Picture<'a> {
 
     /// Pages of the start that used most.
     pub fn most_pages(&self) -> u64 {
-        let all = |run: &Run<'_>| run.files.pages.all();
-        self.runs.iter().map(all).max().unwrap_or(0).max(1)
+        let pages = |run: &Run<'_>| run.files.pages.all();
+        self.runs.iter().map(pages).max().unwrap_or(0).max(1)
     }
 
     /// Files of the start that used most.
@@ -137,9 +137,9 @@ impl<'a> Picture<'a> {
 }
 
 impl<'a> Run<'a> {
-    fn of(start: &'a Start<'a>) -> Run<'a> {
+    fn from_start(start: &'a Start<'a>) -> Run<'a> {
         let trace = start.trace;
-        let files = Files::of(trace);
+        let files = Files::from_trace(trace);
         let activity = trace.activity.as_ref();
         Run {
             title: clean(&start.name, TITLE),
@@ -150,7 +150,7 @@ impl<'a> Run<'a> {
             marks: (trace.marks.iter().take(MARKS))
                 .map(|mark| (mark.time_ns, clean(&mark.stage, limits::STAGE_NAME.min(40))))
                 .collect(),
-            processes: Processes::of(trace),
+            processes: Processes::from_trace(trace),
             files,
             devices: activity.map(Device::busiest).unwrap_or_default(),
             processors: activity.map_or(&[], |it| &it.processors),
@@ -185,7 +185,7 @@ fn facts(trace: &Trace, files: &Files) -> Vec<String> {
         missed,
         ..
     } = files.pages;
-    let all = files.pages.all();
+    let pages = files.pages.all();
     let ended = match trace.end.reason {
         EndReason::Exit(_) => "until it ended",
         EndReason::Quiet => "until it fell quiet",
@@ -203,14 +203,14 @@ fn facts(trace: &Trace, files: &Files) -> Vec<String> {
     let mut facts = vec![
         command,
         format!("{} {ended}{blocked}", duration(trace.end.elapsed_ns)),
-        format!("{} of {} files used first", size(all), files.rows.len()),
+        format!("{} of {} files used first", size(pages), files.rows.len()),
     ];
     if trace.ahead.is_some() {
         facts.push(format!(
             "read ahead in time: {} of it, late {}, missed {}",
-            percent(in_time, all),
-            percent(late, all),
-            percent(missed, all),
+            percent(in_time, pages),
+            percent(late, pages),
+            percent(missed, pages),
         ));
     }
     facts

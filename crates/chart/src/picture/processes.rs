@@ -1,5 +1,5 @@
-//! Processes as a tree of rows. A boot has thousands, a picture some dozens: those that did most have a row, and what the
-//! others did is drawn in that of their nearest ancestor that has one.
+//! Processes as a tree of rows. A boot has thousands, a picture some dozens: those that did most have a row,
+//! and what the others did is drawn in that of their nearest ancestor that has one.
 
 use crate::bins::Bins;
 use crate::text::{clean, last_component};
@@ -63,10 +63,10 @@ impl Row {
                 ThreadState::Sleeping => {}
             }
         }
-        let both = run.sums().into_iter().zip(wait.sums());
-        both.map(|(run, wait)| {
-            let all = (run + wait).max(1.0);
-            (run / all, wait / all)
+        let sums = run.sums().into_iter().zip(wait.sums());
+        sums.map(|(run, wait)| {
+            let total = (run + wait).max(1.0);
+            (run / total, wait / total)
         })
         .collect()
     }
@@ -80,7 +80,7 @@ struct Tree {
 }
 
 impl Tree {
-    fn of(processes: &[trace::Process]) -> Tree {
+    fn new(processes: &[trace::Process]) -> Tree {
         let mut children: Vec<Vec<usize>> = vec![Vec::new(); processes.len()];
         let mut roots = Vec::new();
         for (index, process) in processes.iter().enumerate() {
@@ -128,11 +128,11 @@ impl Tree {
 }
 
 impl Processes {
-    /// Of a trace.
-    pub fn of(trace: &Trace) -> Processes {
+    /// Collects the processes of a trace.
+    pub fn from_trace(trace: &Trace) -> Processes {
         let count = trace.processes.len();
         let slices = trace.activity.as_ref().map_or(&[][..], |it| &it.slices);
-        let tree = Tree::of(&trace.processes);
+        let tree = Tree::new(&trace.processes);
         let shown = shown(trace, weights(trace));
         let mut rows: Vec<Row> = Vec::new();
         let mut row_of = vec![u32::MAX; count];
@@ -142,7 +142,7 @@ impl Processes {
             if shown[index] {
                 row_of[index] = rows.len() as u32;
                 let depth = parent.map_or(0, |parent| rows[parent as usize].depth + 1);
-                rows.push(Row::of(&trace.processes[index], depth, parent));
+                rows.push(Row::new(&trace.processes[index], depth, parent));
                 continue;
             }
             let row = parent.unwrap_or_else(|| {
@@ -223,7 +223,7 @@ fn shown(trace: &Trace, weights: Vec<u64>) -> Vec<bool> {
 }
 
 impl Row {
-    fn of(process: &trace::Process, depth: u32, parent: Option<u32>) -> Row {
+    fn new(process: &trace::Process, depth: u32, parent: Option<u32>) -> Row {
         let path = clean(&process.executable.to_string(), 300);
         let name = match last_component(&path) {
             "" => "?".into(),
@@ -302,10 +302,10 @@ mod tests {
             process(3, Some(1), 20),
             process(4, Some(0), 5),
         ];
-        let rows = Processes::of(&trace).rows;
-        let found: Vec<_> = rows.iter().map(|row| (row.pid, row.depth, row.parent)).collect();
+        let rows = Processes::from_trace(&trace).rows;
+        let shape: Vec<_> = rows.iter().map(|row| (row.pid, row.depth, row.parent)).collect();
         assert_eq!(
-            found,
+            shape,
             [(1, 0, None), (4, 1, Some(0)), (2, 1, Some(0)), (3, 2, Some(2))]
         );
     }
@@ -319,7 +319,7 @@ mod tests {
             process(3, Some(2), 0),
             process(4, Some(77), 0),
         ];
-        let processes = Processes::of(&trace);
+        let processes = Processes::from_trace(&trace);
         assert_eq!(processes.rows.len(), 4);
         assert!(processes.row_of.iter().all(|row| *row < 4));
     }
@@ -339,7 +339,7 @@ mod tests {
         trace.processes.push(process(500, None, 3));
         activity.slices.push(slice(4_000_000_000, 0, 5));
         trace.activity = Some(activity);
-        let processes = Processes::of(&trace);
+        let processes = Processes::from_trace(&trace);
         assert_eq!(processes.rows.len(), ROWS + 1, "the others have one");
         assert_eq!(processes.folded, 101 - ROWS);
         assert_eq!(processes.rows[0].pid, 1);

@@ -51,8 +51,8 @@ impl Column<'_> {
         self.area.width as usize
     }
 
-    fn at(&self, ns: u64) -> f64 {
-        self.area.at(ns, self.picture.span_ns)
+    fn x_at(&self, ns: u64) -> f64 {
+        self.area.x_at(ns, self.picture.span_ns)
     }
 
     /// What the upper edge stands for.
@@ -66,7 +66,7 @@ impl Column<'_> {
         };
         const BAR: f64 = 14.0;
         let y = self.area.y;
-        let x = self.at(floor.ns);
+        let x = self.x_at(floor.ns);
         paper.rect("floorline", self.area.x, y, x - self.area.x, BAR);
         let label = format!("floor {}", duration(floor.ns));
         if label.len() as f64 * CHARACTER + 8.0 < x - self.area.x {
@@ -75,8 +75,8 @@ impl Column<'_> {
         let mut from = floor.ns;
         for (number, (cause, ns)) in floor.causes.iter().enumerate() {
             let to = from.saturating_add(*ns).min(self.run.end_ns);
-            let (left, right) = (self.at(from), self.at(to));
-            paper.begin(&format!("{cause}: {}", duration(*ns)));
+            let (left, right) = (self.x_at(from), self.x_at(to));
+            paper.open_group(&format!("{cause}: {}", duration(*ns)));
             paper.rect(&format!("cause{}", number % 4), left, y, right - left, BAR);
             let fits = ((right - left - 6.0) / CHARACTER).max(0.0) as usize;
             if fits >= 4 {
@@ -100,7 +100,7 @@ impl Column<'_> {
         // Two lines, so that neighbours need not overlap; what has no room on either has no name.
         let mut free = [f64::MIN; 2];
         for (ns, stage) in &self.run.marks {
-            let x = self.at(*ns);
+            let x = self.x_at(*ns);
             let text = shortened(stage, 24);
             let Some(line) = (0..2).find(|line| free[*line] <= x) else {
                 continue;
@@ -125,7 +125,7 @@ impl Column<'_> {
         let mut tree = Path::default();
         for (index, row) in processes.rows.iter().enumerate() {
             if let Some(parent) = row.parent {
-                let x = self.at(row.from_ns);
+                let x = self.x_at(row.from_ns);
                 let parent = row_area(parent as usize);
                 tree.go(x, parent.y + parent.height / 2.0).down(row_area(index).y);
             }
@@ -140,10 +140,10 @@ impl Column<'_> {
         for (index, (row, [run, wait])) in processes.rows.iter().zip(rows).enumerate() {
             let area = row_area(index);
             let (left, right) = (
-                self.at(row.from_ns),
-                self.at(row.to_ns).max(self.at(row.from_ns) + 1.0),
+                self.x_at(row.from_ns),
+                self.x_at(row.to_ns).max(self.x_at(row.from_ns) + 1.0),
             );
-            paper.begin(&format!(
+            paper.open_group(&format!(
                 "{} {}: {} to {}",
                 row.label(),
                 shortened(&row.path, 200),
@@ -171,8 +171,8 @@ impl Column<'_> {
         }
     }
 
-    /// What the rows of processes did, in intervals of so many pixels: running from below, waiting from above; or when they
-    /// used pages, where no more is known.
+    /// What the rows of processes did, in intervals of so many pixels: running from below, waiting from
+    /// above; or when they used pages, where no more is known.
     fn rows(&self, pixels: usize) -> Vec<[Path; 2]> {
         let count = (self.pixels() / pixels).max(1);
         let span_ns = self.picture.span_ns;
@@ -218,15 +218,15 @@ impl Column<'_> {
 
     fn memory(&self, paper: &mut Paper) {
         let most = self.picture.most_memory();
-        let of = |value: fn(&headstart_model::activity::MemorySample) -> u64| {
+        let samples_of = |value: fn(&headstart_model::activity::MemorySample) -> u64| {
             self.run
                 .memory
                 .iter()
                 .map(move |it| (it.time_ns, value(it) as f64))
         };
-        paper.path("cache", &self.sampled(of(|it| it.page_cache), most, true));
-        paper.path("dirty", &self.sampled(of(|it| it.dirty), most, true));
-        paper.path("freeline", &self.sampled(of(|it| it.free), most, false));
+        paper.path("cache", &self.sampled(samples_of(|it| it.page_cache), most, true));
+        paper.path("dirty", &self.sampled(samples_of(|it| it.dirty), most, true));
+        paper.path("freeline", &self.sampled(samples_of(|it| it.free), most, false));
         self.most(paper, &bytes(most as u64));
     }
 
@@ -334,7 +334,7 @@ impl Column<'_> {
                 let column = place(request.issued_ns, self.picture.span_ns, columns);
                 // Low addresses below, as on any axis.
                 let line = lines - 1 - place(request.sector - first, span, lines);
-                cells.add(column, line, Kind::of(request) as usize, 1);
+                cells.add(column, line, Kind::from_request(request) as usize, 1);
             }
         });
         for ((_, class, _), path) in Kind::ALL.iter().zip(&paths) {
@@ -345,7 +345,8 @@ impl Column<'_> {
         paper.text("most", self.area.x + 3.0, self.area.bottom() - 3.0, &low);
     }
 
-    /// The way from the end of each request to the next: by pixel the highest and lowest address, between them a line.
+    /// The way from the end of each request to the next: by pixel the highest and lowest address, between
+    /// them a line.
     fn head(&self, device: &Device<'_>, first: u64, span: u64) -> Path {
         let count = self.pixels().max(1);
         let mut reach: Vec<Option<(f64, f64)>> = vec![None; count];

@@ -22,18 +22,18 @@ pub fn draw(picture: &Picture<'_>, layout: &Layout) -> String {
     }
     for (run, x) in picture.runs.iter().zip(&layout.columns) {
         head(&mut paper, run, layout, *x);
-        let all = Area {
+        let area = Area {
             x: *x as f64,
             y: layout.top as f64,
             width: layout.width as f64,
             height: (layout.bottom - layout.top) as f64,
         };
-        ground(&mut paper, run, picture, layout, all);
+        ground(&mut paper, run, picture, layout, area);
         for lane in &layout.lanes {
             let area = Area {
                 y: lane.y as f64,
                 height: lane.height as f64,
-                ..all
+                ..area
             };
             Column {
                 picture,
@@ -43,7 +43,7 @@ pub fn draw(picture: &Picture<'_>, layout: &Layout) -> String {
             }
             .draw(&mut paper, lane);
         }
-        lines(&mut paper, run, picture, all);
+        lines(&mut paper, run, picture, area);
     }
     paper.finish()
 }
@@ -92,13 +92,13 @@ fn head(paper: &mut Paper, run: &Run<'_>, layout: &Layout, x: usize) {
 
 /// The ground of the lanes, until the start had ended, and the times.
 fn ground(paper: &mut Paper, run: &Run<'_>, picture: &Picture<'_>, layout: &Layout, all: Area) {
-    let end = all.at(run.end_ns, picture.span_ns);
+    let end = all.x_at(run.end_ns, picture.span_ns);
     for lane in &layout.lanes {
         paper.rect("lane", all.x, lane.y as f64, end - all.x, lane.height as f64);
     }
     let mut grid = Path::default();
     for (ns, label) in ticks(picture.span_ns, layout.width) {
-        let x = all.at(ns, picture.span_ns);
+        let x = all.x_at(ns, picture.span_ns);
         grid.go(x, all.y - 4.0).down(all.bottom() + 4.0);
         paper.text("tick", x, all.y - 8.0, &label);
         paper.text("tick", x, all.bottom() + 17.0, &label);
@@ -108,7 +108,7 @@ fn ground(paper: &mut Paper, run: &Run<'_>, picture: &Picture<'_>, layout: &Layo
         let (mut from, mut number) = (floor.ns, 0);
         for (_, ns) in &floor.causes {
             let to = from.saturating_add(*ns).min(run.end_ns);
-            let (left, right) = (all.at(from, picture.span_ns), all.at(to, picture.span_ns));
+            let (left, right) = (all.x_at(from, picture.span_ns), all.x_at(to, picture.span_ns));
             paper.rect(
                 &format!("shade{}", number % 4),
                 left,
@@ -123,7 +123,7 @@ fn ground(paper: &mut Paper, run: &Run<'_>, picture: &Picture<'_>, layout: &Layo
 
 /// What goes through all lanes.
 fn lines(paper: &mut Paper, run: &Run<'_>, picture: &Picture<'_>, all: Area) {
-    let at = |ns: u64| all.at(ns, picture.span_ns);
+    let at = |ns: u64| all.x_at(ns, picture.span_ns);
     let mut stages = Path::default();
     for (ns, _) in &run.marks {
         stages.go(at(*ns), all.y).down(all.bottom());

@@ -62,8 +62,8 @@ impl Paper {
         ));
     }
 
-    /// Begins a group that a viewer names when it is pointed at.
-    pub fn begin(&mut self, title: &str) {
+    /// Opens a group that a viewer names when the pointer is on it.
+    pub fn open_group(&mut self, title: &str) {
         self.write(format_args!("<g><title>{}</title>", xml(title)));
     }
 

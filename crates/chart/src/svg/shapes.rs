@@ -22,12 +22,13 @@ impl Area {
     }
 
     /// Where a time is, of those that its width stands for.
-    pub fn at(&self, time_ns: u64, span_ns: u64) -> f64 {
+    pub fn x_at(&self, time_ns: u64, span_ns: u64) -> f64 {
         self.x + self.width * (time_ns as f64 / span_ns.max(1) as f64).min(1.0)
     }
 }
 
-/// The ground below values that are equally wide, the largest shown being `most`: from below, or hanging from above.
+/// The ground below values that are equally wide, the largest shown being `most`: from below, or hanging from
+/// above.
 pub fn filled(area: Area, values: &[f64], most: f64, hanging: bool) -> Path {
     let mut path = Path::default();
     let (edge, sign) = match hanging {

@@ -29,7 +29,7 @@ fn colours(browser: &mut Browser, lane: &str) -> BTreeMap<String, u64> {
          for (const v of d) n[v] = (n[v] || 0) + 1;
          return Object.entries(n); }})()"
     );
-    let found = browser.value(&script);
+    let value = browser.value(&script);
     let hex = |value: &str| {
         let value: u32 = value.parse().unwrap();
         format!(
@@ -39,7 +39,7 @@ fn colours(browser: &mut Browser, lane: &str) -> BTreeMap<String, u64> {
             value >> 16 & 255
         )
     };
-    let pairs = found.as_array().unwrap().iter();
+    let pairs = value.as_array().unwrap().iter();
     pairs
         .map(|pair| (hex(pair[0].as_str().unwrap()), pair[1].as_u64().unwrap()))
         .collect()
@@ -107,10 +107,10 @@ fn a_page_paints_every_lane_in_its_colours() {
         ("services", LATE),
         ("floor", "#b2549a"),
     ] {
-        let found = colours(&mut browser, lane);
+        let shown = colours(&mut browser, lane);
         assert!(
-            found.get(colour).is_some_and(|count| *count > 30),
-            "{lane} lacks {colour}: {found:?}"
+            shown.get(colour).is_some_and(|count| *count > 30),
+            "{lane} lacks {colour}: {shown:?}"
         );
     }
     nothing_is_wrong(&browser);
@@ -142,8 +142,8 @@ fn keys_zoom_and_move_and_show_all_again() {
     let Some((mut browser, _dir)) = shown(&[("office", &trace)]) else {
         return;
     };
-    let all = view(&mut browser);
-    assert_eq!(all, (0.0, 5e9));
+    let whole_view = view(&mut browser);
+    assert_eq!(whole_view, (0.0, 5e9));
     let before = colours(&mut browser, "");
     // The keyboard reaches the picture.
     for _ in 0..12 {
@@ -178,7 +178,7 @@ fn keys_zoom_and_move_and_show_all_again() {
     browser.press(&["End"]);
     assert_eq!(view(&mut browser).1, 5e9);
     browser.press(&["-", "0"]);
-    assert_eq!(view(&mut browser), all);
+    assert_eq!(view(&mut browser), whole_view);
     assert_eq!(colours(&mut browser, ""), before, "the same picture again");
     for _ in 0..60 {
         browser.press(&["+"]);
@@ -278,10 +278,10 @@ fn what_is_under_the_pointer_is_told() {
             "(() => {{ const v = headstartChart, lane = v.lanes().find((l) => l.shows === '{lane}');
              return v.find(v.columns()[0] + 300, lane.y + lane.height / 2); }})()"
         );
-        let found = browser.value(&script);
-        let text = found["text"].as_str().unwrap_or_default();
-        assert!(text.contains("s") && text.len() > 6, "{lane}: {found}");
-        assert_eq!(found["lane"], json!(lane));
+        let value = browser.value(&script);
+        let text = value["text"].as_str().unwrap_or_default();
+        assert!(text.contains("s") && text.len() > 6, "{lane}: {value}");
+        assert_eq!(value["lane"], json!(lane));
     }
     browser.mouse("mouseMoved", 20.0, 20.0, json!({}));
     assert_eq!(
@@ -298,10 +298,10 @@ fn search_dims_what_does_not_match_and_steps_through_what_does() {
         return;
     };
     let coloured = |browser: &mut Browser| -> u64 {
-        let found = colours(browser, "files");
+        let shown = colours(browser, "files");
         [IN_TIME, LATE, MISSED]
             .iter()
-            .filter_map(|colour| found.get(*colour))
+            .filter_map(|colour| shown.get(*colour))
             .sum()
     };
     let before = coloured(&mut browser);
@@ -341,10 +341,10 @@ fn search_dims_what_does_not_match_and_steps_through_what_does() {
     browser.press(&["/"]);
     browser.call("Input.insertText", json!({"text": "gvfsd"}));
     browser.settled();
-    let found = browser.value("document.getElementById('found').textContent");
+    let text = browser.value("document.getElementById('found').textContent");
     assert!(
-        found.as_str().unwrap().starts_with("0 files, ") && found != json!("0 files, 0 processes"),
-        "{found}"
+        text.as_str().unwrap().starts_with("0 files, ") && text != json!("0 files, 0 processes"),
+        "{text}"
     );
     browser.press(&["Escape", "0"]);
     assert_eq!(
@@ -378,8 +378,8 @@ fn the_reader_chooses_light_or_dark() {
         return;
     };
     let most = |browser: &mut Browser| {
-        let found = colours(browser, "");
-        found.into_iter().max_by_key(|(_, count)| *count).unwrap().0
+        let shown = colours(browser, "");
+        shown.into_iter().max_by_key(|(_, count)| *count).unwrap().0
     };
     let ground = |browser: &mut Browser| colours(browser, "").remove("#ffffff").unwrap_or(0);
     assert!(["#ffffff", "#f4f6f8"].contains(&most(&mut browser).as_str()));
@@ -407,9 +407,9 @@ fn two_starts_stand_side_by_side_on_one_scale() {
     // Behind its end a start has no ground: the right half of the second column is bare.
     let script = "(() => { const v = headstartChart, lane = v.lanes().find((l) => l.shows === 'map'), c = document.getElementById('picture');
         return v.columns().map((x) => [...c.getContext('2d').getImageData(x + v.width() * 0.8, lane.y + 3, 1, 1).data].slice(0, 3)); })()";
-    let found = browser.value(script);
-    assert_ne!(found[0], json!([255, 255, 255]));
-    assert_eq!(found[1], json!([255, 255, 255]));
+    let value = browser.value(script);
+    assert_ne!(value[0], json!([255, 255, 255]));
+    assert_eq!(value[1], json!([255, 255, 255]));
     nothing_is_wrong(&browser);
 }
 
@@ -439,8 +439,8 @@ fn a_hostile_name_is_text_in_a_browser_too() {
     browser.press(&["f", "n", "n", "n", "/"]);
     browser.call("Input.insertText", json!({"text": "</script><script>"}));
     browser.settled();
-    let found = browser.value("document.getElementById('found').textContent");
-    assert!(!found.as_str().unwrap().starts_with("0 files"), "{found}");
+    let text = browser.value("document.getElementById('found').textContent");
+    assert!(!text.as_str().unwrap().starts_with("0 files"), "{text}");
     assert_eq!(browser.value("typeof window.hacked"), json!("undefined"));
     assert_eq!(
         browser.value("document.querySelectorAll('script').length"),
@@ -485,8 +485,8 @@ fn a_picture_of_the_page_is_a_picture_of_the_canvas() {
          for (let i = 0; i < a.length; i += 4) if (Math.abs(a[i] - b[i]) + Math.abs(a[i + 1] - b[i + 1]) + Math.abs(a[i + 2] - b[i + 2]) > 12) differ++;
          return [differ, a.length / 4]; }})()"
     );
-    let found = browser.value(&script);
-    let (differ, all) = (found[0].as_f64().unwrap(), found[1].as_f64().unwrap());
-    assert!(all > 500_000.0, "{found}");
+    let value = browser.value(&script);
+    let (differ, all) = (value[0].as_f64().unwrap(), value[1].as_f64().unwrap());
+    assert!(all > 500_000.0, "{value}");
     assert!(differ / all < 0.001, "{differ} of {all} pixels differ");
 }

@@ -1,5 +1,5 @@
-//! Chromium without a window, driven by its own protocol over two pipes: requests go to its descriptor 3, answers and events
-//! come from 4, each a JSON document that ends with a NUL.
+//! Chromium without a window, driven by its own protocol over two pipes: requests go to its descriptor 3,
+//! answers and events come from 4, each a JSON document that ends with a NUL.
 
 #![allow(dead_code, clippy::unwrap_used)]
 

@@ -30,8 +30,8 @@ impl Chance {
     }
 }
 
-/// A start of about so many events in so many milliseconds: a fifth are uses, a fifth requests, the rest slices. With a replay
-/// that asked for most of what is used: a tenth late, a tenth never.
+/// A start of about so many events in so many milliseconds: a fifth are uses, a fifth requests, the rest
+/// slices. With a replay that asked for most of what is used: a tenth late, a tenth never.
 pub fn start(events: usize, elapsed_ms: u64, replayed: bool) -> Trace {
     let mut chance = Chance::new(events as u64);
     let mut trace = testing::trace();

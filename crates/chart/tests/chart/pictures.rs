@@ -22,15 +22,15 @@ fn texts(svg: &str) -> Vec<String> {
         }
     }
     let is_text = |node: &roxmltree::Node| ["text", "title"].contains(&node.tag_name().name());
-    let found = document.descendants().filter(is_text);
-    found.filter_map(|node| node.text().map(str::to_owned)).collect()
+    let texts = document.descendants().filter(is_text);
+    texts.filter_map(|node| node.text().map(str::to_owned)).collect()
 }
 
 fn attribute_of<'a>(document: &'a roxmltree::Document, class: &str, name: &str) -> Vec<&'a str> {
-    let found = document
+    let element = document
         .descendants()
         .filter(|node| node.attribute("class") == Some(class));
-    found
+    element
         .filter_map(|node| {
             node.attributes()
                 .find(|it| it.name() == name)
@@ -318,7 +318,8 @@ fn uses_have_the_colour_of_what_a_replay_did_for_them() {
     let whole = |trace: &Trace| {
         let drawn = svg(&one(trace));
         let document = roxmltree::Document::parse(&drawn).unwrap();
-        // Of the paths of a class the second is that of the lane of files: the first sums up, the third is a strip.
+        // Of the paths of a class the second is that of the lane of files: the first sums up, the third is a
+        // strip.
         ["intime", "late", "missed", "plain"].map(|class| {
             let paths = attribute_of(&document, class, "d");
             paths

@@ -5,7 +5,7 @@ use crate::context::Output;
 use crate::part::Part;
 use anyhow::{Result, bail};
 use clap::Subcommand;
-use headstart_boot::install::Way;
+use headstart_boot::install::InstalledWay;
 use headstart_boot::waiters::waiters;
 use headstart_boot::{init, install, key, next_root, run as process, state_below};
 use headstart_model::trace::Backend;
@@ -17,18 +17,22 @@ use std::path::PathBuf;
 
 /// Read ahead what a boot needs, on every boot.
 ///
-/// Once enabled, each boot is recorded from its first instant until it is quiet, and learned from; the next one is read
-/// ahead. Once three are known, and where recording takes more than a hundredth of the processors' time of a boot, one boot in two to ten
-/// is recorded, so that over all of them it takes that much. Where reading ahead cannot make boots faster, boots are bypassed: neither recorded nor read ahead. One in ten, later in forty,
-/// re-evaluates that; `boot status` says so, and why. On the kernel command line headstart=off bypasses one boot,
-/// headstart=record only records it, and headstart=on has it read ahead and recorded in any case.
+/// Once enabled, each boot is recorded from its first instant until it is quiet, and learned from; the next
+/// one is read ahead. Once three are known, and where recording takes more than a hundredth of the
+/// processors' time of a boot, one boot in two to ten is recorded, so that over all of them it takes that
+/// much. Where reading ahead cannot make boots faster, boots are bypassed: neither recorded nor read ahead.
+/// One in ten, later in forty, re-evaluates that; `boot status` says so, and why. On the kernel command line
+/// headstart=off bypasses one boot, headstart=record only records it, and headstart=on has it read ahead and
+/// recorded in any case.
 ///
-/// Who builds an image enables boots in it by `boot enable --root DIR`. What is learned travels in the image: one that is captured after
-/// three boots is read ahead at the first boot of whatever machine is started from it, whose disk is measured anew then.
-/// /usr/share/doc/headstart/examples/golden-image makes such an image.
+/// Who builds an image enables boots in it by `boot enable --root DIR`. What is learned travels in the image:
+/// one that is captured after three boots is read ahead at the first boot of whatever machine is started from
+/// it, whose disk is measured anew then. /usr/share/doc/headstart/examples/golden-image makes such an image.
 ///
-/// From Linux 6.12 on the kernel itself can see what comes before headstart runs, with these two words on its command line:
-/// trace_instance=headstart,filemap:*,task:task_newtask,sched:sched_process_exec,sched:sched_process_exit trace_buf_size=32M
+/// From Linux 6.12 on the kernel itself can see what comes before headstart runs, with these two words on its
+/// command line:
+/// trace_instance=headstart,filemap:*,task:task_newtask,sched:sched_process_exec,sched:sched_process_exit
+/// trace_buf_size=32M
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -37,7 +41,8 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// From the next boot on, read ahead and learn. Where there is an initramfs it says how to have that begin there.
+    /// From the next boot on, read ahead and learn. Where there is an initramfs it says how to have that
+    /// begin there.
     Enable(Place),
     /// From the next boot on, do nothing for boots; what was learned stays.
     Disable(Place),
@@ -106,20 +111,20 @@ pub fn run(args: Args, state: Option<PathBuf>) -> Result<()> {
             let changed = install::enable(place.root.as_deref())?;
             let mut sentence =
                 "Enabled: the next boot is recorded, those after it are read ahead.".to_owned();
-            sentence += &match install::way(place.root.as_deref()) {
-                Way::Initramfs(command) => {
+            sentence += &match install::earliest_way(place.root.as_deref()) {
+                InstalledWay::Initramfs(command) => {
                     format!("\nThat begins when the root is mounted, once the initramfs is made anew: {command}")
                 }
-                Way::Generator => "\nThat begins as a generator of systemd, before it reads its units; still earlier, before \
+                InstalledWay::Generator => "\nThat begins as a generator of systemd, before it reads its units; still earlier, before \
                                    systemd itself,\nwith init=/usr/sbin/headstart-init on the kernel command line, or with it \
                                    as a container's command."
                     .into(),
-                Way::Unit => "\nThat begins with the first unit of systemd.".into(),
+                InstalledWay::Unit => "\nThat begins with the first unit of systemd.".into(),
             };
             let recorder = || headstart_record::features().chosen.map(|(backend, _)| backend);
             let here = container::manager().filter(|_| place.root.is_none());
             if let Some(it) = here.filter(|_| recorder() != Some(Backend::Bpf)) {
-                let way = it.way();
+                let way = it.description();
                 sentence += &format!("\nIn this container boots cannot be recorded. Start it with\n  {way}.");
             }
             place.print(changed, &sentence)

@@ -8,23 +8,30 @@ use std::time::Duration;
 
 /// Notice every start of a program, learn those that wait for the disk, and read ahead for them from then on.
 ///
-/// A program is recorded as it starts for the first time. If it waited for devices for 50 ms or more, what it read is kept, and is read ahead when it starts the next time and
-/// does not find it in memory. Programs that do not wait cost next to nothing: the kernel reports none of their starts for an hour, or until one has much to read.
+/// A program is recorded as it starts for the first time. If it waited for devices for 50 ms or more, what it
+/// read is kept, and is read ahead when it starts the next time and does not find it in memory. Programs that
+/// do not wait cost next to nothing: the kernel reports none of their starts for an hour, or until one has
+/// much to read.
 ///
-/// The daemon ignores programs that `headstart run` starts, and does not read ahead for a second instance of a running program. It records
-/// neither programs in other mount namespaces (containers) nor those whose executable is in no directory any more.
+/// The daemon ignores programs that `headstart run` starts, and does not read ahead for a second instance of
+/// a running program. It records neither programs in other mount namespaces (containers) nor those whose
+/// executable is in no directory any more.
 ///
-/// All is kept in the state directory, as by `headstart run`, at most 64 MiB: what has gained least goes first. It needs root, and to record Linux 6.12 or later with BTF and BPF. Elsewhere fanotify(7) tells of starts, which needs CAP_SYS_ADMIN: then what `headstart run` has
-/// learned is read ahead, and nothing is learned. It ends on SIGTERM, and tells a service manager that it is ready and alive (sd_notify(3)).
+/// All is kept in the state directory, as by `headstart run`, at most 64 MiB: what has gained least goes
+/// first. It needs root, and to record Linux 6.12 or later with BTF and BPF. Elsewhere fanotify(7) tells of
+/// starts, which needs CAP_SYS_ADMIN: then what `headstart run` has learned is read ahead, and nothing is
+/// learned. It ends on SIGTERM, and tells a service manager that it is ready and alive (sd_notify(3)).
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Do not read ahead at every Nth cold start of a program, to have something to compare with; 0 for no such starts [default: as headstart.toml has it, or 10].
+    /// Do not read ahead at every Nth cold start of a program, to have something to compare with; 0 for no
+    /// such starts [default: as headstart.toml has it, or 10].
     #[arg(long, value_name = "N")]
     control_every: Option<u32>,
     /// Learn programs whose start waits at least so long for devices, milliseconds, all its threads added up.
     #[arg(long, value_name = "MS", default_value_t = serve::LEAST_WAIT_MS)]
     least_wait: u64,
-    /// Keep a file of sums in this directory, for the textfile collector of Prometheus [default: as headstart.toml has it].
+    /// Keep a file of sums in this directory, for the textfile collector of Prometheus [default: as
+    /// headstart.toml has it].
     #[arg(long, value_name = "DIR")]
     metrics: Option<PathBuf>,
     /// How starts are noticed: by bpf, by fanotify, or any: by fanotify where BPF cannot be used.

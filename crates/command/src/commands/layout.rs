@@ -1,4 +1,5 @@
-//! `headstart layout`, as it is called: `headstart-layout` does it, another program, so that this one cannot move files.
+//! `headstart layout`, as it is called: `headstart-layout` does it, another program, so that this one cannot
+//! move files.
 
 use crate::context::Output;
 use crate::options;
@@ -38,7 +39,8 @@ pub enum What {
     Show(Of),
     /// Say what moving them would bring.
     Plan(Of),
-    /// Move them, if it is worth it. Ctrl-C ends it between two extents, and the next time goes on from there.
+    /// Move them, if it is worth it. Ctrl-C ends it between two extents, and the next time goes on from
+    /// there.
     Apply {
         /// Whose.
         #[command(flatten)]
@@ -49,7 +51,8 @@ pub enum What {
         /// The most that is moved in a second, such as 20M.
         #[arg(long, value_name = "SIZE", value_parser = options::size)]
         rate: Option<u64>,
-        /// Move programs that ran the last time, and nothing else; only while the machine shuts down, or with --force.
+        /// Move programs that ran the last time, and nothing else; only while the machine shuts down, or
+        /// with --force.
         #[arg(long)]
         at_shutdown: bool,
     },
@@ -60,7 +63,8 @@ pub enum What {
 /// Whose starts, and how to print.
 #[derive(Debug, clap::Args)]
 pub struct Of {
-    /// For whose starts: `boot` or the keys of programs, in the order in which their files are to lie [default: all].
+    /// For whose starts: `boot` or the keys of programs, in the order in which their files are to lie
+    /// [default: all].
     #[arg(value_name = "KEY")]
     pub keys: Vec<String>,
     /// How to print.

@@ -6,8 +6,9 @@ use std::path::Path;
 
 /// Note that a stage of the boot begins now.
 ///
-/// What is first needed from then on belongs to this stage: it is read ahead after what earlier stages need. headstart
-/// itself marks the local file systems, system services, login screen, session, and the end of systemd's work.
+/// What is first needed from then on belongs to this stage: it is read ahead after what earlier stages need.
+/// headstart itself marks the local file systems, system services, login screen, session, and the end of
+/// systemd's work.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The stage: letters, digits, -, _ and dots.

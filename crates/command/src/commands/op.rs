@@ -7,11 +7,13 @@ use headstart_daemon::control::{Client, ClientError};
 use headstart_start::complain;
 use serde_json::json;
 
-/// Mark an operation: a span of a program's or a job's own, such as opening a project, that is learned and read ahead like a start.
+/// Mark an operation: a span of a program's or a job's own, such as opening a project, that is learned and
+/// read ahead like a start.
 ///
-/// The daemon learns what the process that calls this, and its children, read between `op start` and `op end`, and reads it
-/// ahead when the same user begins an operation of the same name again. A program can do the same by the socket itself: see
-/// BeginOperation in `varlinkctl introspect /run/headstart.socket headstart.Control`.
+/// The daemon learns what the process that calls this, and its children, read between `op start` and
+/// `op end`, and reads it ahead when the same user begins an operation of the same name again. A program can
+/// do the same by the socket itself: see BeginOperation in
+/// `varlinkctl introspect /run/headstart.socket headstart.Control`.
 ///
 /// Where the daemon does not run, or refuses, this says so and ends with status 0: a script goes on.
 #[derive(Debug, clap::Args)]

@@ -1,31 +1,34 @@
 //! `headstart record`: a start, written down as a trace.
 
-use super::beside::{Beside, Origin, Wanted};
+use super::recorded_command::{RecordedCommand, RunRequest};
 use crate::options::until;
 use anyhow::Result;
 use headstart_model::trace::{self, End, Lost};
 use headstart_model::{PageSet, Trace};
 use headstart_record::{BackendChoice, Options, Until};
-use headstart_run::{Ending, Purpose};
+use headstart_run::{Ending, Origin, Purpose};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// Start a command and write down what it used, as a trace.
 ///
-/// The command's output, exit status and signals are its own. If nothing can record, the command is not started.
+/// The command's output, exit status and signals are its own. If nothing can record, the command is not
+/// started.
 ///
-/// The document of --json has the end of the recording, the losses, and how much there is of each kind; `show --json`
-/// prints the trace itself.
+/// The document of --json has the end of the recording, the losses, and how much there is of each kind;
+/// `show --json` prints the trace itself.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The trace to write.
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// Whose uses of files are recorded: those of the command and its descendants (tree), or everybody's (system).
+    /// Whose uses of files are recorded: those of the command and its descendants (tree), or everybody's
+    /// (system).
     #[arg(long, value_enum, default_value_t = Scope::Tree)]
     scope: Scope,
-    /// When the start has ended: when the command exits, when it is idle for 2 seconds, or after so many seconds.
+    /// When the start has ended: when the command exits, when it is idle for 2 seconds, or after so many
+    /// seconds.
     #[arg(long, value_name = "exit|idle|SECONDS", default_value = "exit", value_parser = until)]
     until: Until,
     /// What records: BPF programs, a tracefs instance, or the first of them that works.
@@ -34,12 +37,12 @@ pub struct Args {
     /// Seconds after which the recording ends in any case.
     #[arg(long, value_name = "SECONDS", default_value_t = Options::LIMIT.as_secs(), value_parser = clap::value_parser!(u64).range(1..))]
     limit: u64,
-    /// Record what a chart needs, too: what threads and block devices do when, and how busy processors and memory are. Only
-    /// BPF can; where it cannot, a line says so and the trace is without.
+    /// Record what a chart needs, too: what threads and block devices do when, and how busy processors and
+    /// memory are. Only BPF can; where it cannot, a line says so and the trace is without.
     #[arg(long)]
     chart: bool,
     #[command(flatten)]
-    beside: Beside,
+    beside: RecordedCommand,
 }
 
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -65,9 +68,9 @@ pub fn run(args: Args) -> Result<()> {
     let purpose = || {
         let purpose = Purpose::Trace {
             path: path.clone(),
-            summarize: |trace, bytes| Ok(serde_json::to_string(&Summary::of(trace, bytes))?),
+            summarize: |trace, bytes| Ok(serde_json::to_string(&Summary::from_trace(trace, bytes))?),
         };
-        Ok(Wanted {
+        Ok(RunRequest {
             purpose,
             rest: Vec::new(),
             bypass: None,
@@ -118,8 +121,8 @@ struct Summary {
 }
 
 impl Summary {
-    /// Of a trace whose file has so many bytes.
-    fn of(trace: &Trace, file_bytes: usize) -> Summary {
+    /// Summarises a trace whose file has so many bytes.
+    fn from_trace(trace: &Trace, file_bytes: usize) -> Summary {
         Summary {
             end: trace.end,
             lost: trace.lost,

@@ -1,13 +1,13 @@
 //! `headstart run`: the whole loop for one command.
 
-use super::beside::{Beside, Origin, Wanted};
+use super::recorded_command::{RecordedCommand, RunRequest};
 use crate::options::{QUIET_SECONDS, name};
 use anyhow::Result;
 use headstart_model::Key;
 use headstart_record::{Options, Until};
-use headstart_run::{Ending, Purpose, become_command, rehearse, tell_once};
+use headstart_run::{Ending, Origin, Purpose, become_command, complain_once, rehearse};
 use headstart_start::keys;
-use headstart_start::{Arguments, Asked, store};
+use headstart_start::{Arguments, StartRequest, store};
 use headstart_store::Store;
 use headstart_system::own_program::{REHEARSED, Role, role};
 use rustix::process::geteuid;
@@ -15,41 +15,44 @@ use std::path::PathBuf;
 
 /// Start a command: record it the first time, read ahead for it from then on.
 ///
-/// The command's output, exit status and signals are its own, and whatever goes wrong with headstart is one line on
-/// standard error, never a failed command. A command that cannot be started gives 127 (not found) or 126.
+/// The command's output, exit status and signals are its own, and whatever goes wrong with headstart is one
+/// line on standard error, never a failed command. A command that cannot be started gives 127 (not found)
+/// or 126.
 ///
-/// An unknown command is recorded. For a known one, what it will read is read ahead as it starts; it is recorded again,
-/// and what was learned and how it went is kept. That happens in the background once the start has ended: when the
-/// command ends, or reads nothing new and hardly computes for 2 seconds, or after 60 seconds.
+/// An unknown command is recorded. For a known one, what it will read is read ahead as it starts; it is
+/// recorded again, and what was learned and how it went is kept. That happens in the background once the
+/// start has ended: when the command ends, or reads nothing new and hardly computes for 2 seconds, or after
+/// 60 seconds.
 ///
-/// A bypassed start runs at once, and headstart does nothing for it. A start is bypassed if what it reads is in memory; one
-/// in N, by chance, is recorded all the same. Starts are also bypassed if earlier ones show that reading ahead makes the
-/// command slower; one in N, later one in 4 N, re-evaluates that (`status` reports it). With --control-every 0 this second
-/// rule does not apply. Starts of a disabled program (`headstart apps disable`) and command lines of more than 8,192 words
-/// or 256 KiB are always bypassed.
+/// A bypassed start runs at once, and headstart does nothing for it. A start is bypassed if what it reads is
+/// in memory; one in N, by chance, is recorded all the same. Starts are also bypassed if earlier ones show
+/// that reading ahead makes the command slower; one in N, later one in 4 N, re-evaluates that (`status`
+/// reports it). With --control-every 0 this second rule does not apply. Starts of a disabled program
+/// (`headstart apps disable`) and command lines of more than 8,192 words or 256 KiB are always bypassed.
 ///
-/// With --wait, once the command has ended a signal that would end any process ends the wait, and headstart by that
-/// signal; learning goes on in the background.
+/// With --wait, once the command has ended a signal that would end any process ends the wait, and headstart
+/// by that signal; learning goes on in the background.
 ///
 /// The document of --json is the outcome of the start, as `status KEY --json` lists it: headstart-outcome(5).
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The name under which the command is known [default: its executable, with the script or module it interprets].
+    /// The name under which the command is known [default: its executable, with the script or module it
+    /// interprets].
     #[arg(long, value_name = "KEY", value_parser = name)]
     name: Option<Key>,
-    /// Make every Nth cold start a control, which is recorded and not read ahead, to compare with (every second one where
-    /// reading ahead looks slower). 0: no control starts.
+    /// Make every Nth cold start a control, which is recorded and not read ahead, to compare with (every
+    /// second one where reading ahead looks slower). 0: no control starts.
     #[arg(long, value_name = "N", default_value_t = 10)]
     control_every: u32,
     /// Return when the start has been learned from and stored, not as soon as the command ends.
     #[arg(long, env = "HEADSTART_SYNC", value_parser = clap::builder::FalseyValueParser::new())]
     wait: bool,
-    /// Record what a chart needs, too, as record --chart does: `headstart chart KEY` then draws processors and disks beside
-    /// what was read ahead.
+    /// Record what a chart needs, too, as record --chart does: `headstart chart KEY` then draws processors
+    /// and disks beside what was read ahead.
     #[arg(long)]
     chart: bool,
     #[command(flatten)]
-    beside: Beside,
+    beside: RecordedCommand,
 }
 
 /// Ends as the command does; returns only an error: the command could not be executed.
@@ -66,12 +69,12 @@ pub fn run(args: Args, state: Option<PathBuf>) -> Result<()> {
         });
     }
     let kept = || store(state.clone());
-    let begun = begin(&args, &kept);
+    let begun = run_command(&args, &kept);
     // Nothing was started, and the command is to run whatever happens to headstart.
     let why = begun
         .err()
         .map_or("nothing was started".into(), |error| format!("{error:#}"));
-    tell_once(
+    complain_once(
         &|| kept().ok(),
         &format!("the command starts without headstart: {why}"),
     );
@@ -91,20 +94,20 @@ fn arguments(args: &Args) -> Arguments {
 const NOT_REHEARSED: i32 = 101;
 
 /// Ends as the command ends; returns only if nothing was started.
-fn begin(args: &Args, kept: &dyn Fn() -> Result<Store>) -> Result<()> {
+fn run_command(args: &Args, kept: &dyn Fn() -> Result<Store>) -> Result<()> {
     let purpose = || {
         let store = kept()?;
         let whose = keys::named_or_of(args.name.as_ref(), &args.beside.command, &store)?;
         // A name that was given is the caller's own word.
         let is_secret = args.name.is_none() && keys::is_secret(&whose.key, &whose.rest);
-        let purpose = Purpose::Loop(Asked {
+        let purpose = Purpose::Loop(StartRequest {
             store,
             key: whose.key,
             arguments: arguments(args),
             control_every: args.control_every,
             is_recorded: true,
         });
-        Ok(Wanted {
+        Ok(RunRequest {
             purpose,
             rest: whose.rest,
             bypass: is_secret.then(|| "its command names what is encrypted".into()),

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 /// A user's calls may take one part in so many of the time.
 const ONE_IN: u32 = 10;
 
-/// And so much time without a rest, that counted: a list of all programs is some hundred calls of a millisecond.
+/// And so much time without a rest, that counted: a list of all programs is some hundred calls of a
+/// millisecond.
 const AT_ONCE: Duration = Duration::from_secs(2);
 
 /// By user, until when what was answered so far has been paid for.
@@ -15,7 +16,7 @@ pub(super) struct Allowances(HashMap<u32, Instant>);
 
 impl Allowances {
     /// A call of this user's has taken so long; gives when the next may be answered.
-    pub(super) fn took(&mut self, user: u32, time: Duration, now: Instant) -> Instant {
+    pub(super) fn charge(&mut self, user: u32, time: Duration, now: Instant) -> Instant {
         // Of others nothing is owed any more.
         self.0.retain(|_, paid| *paid > now);
         let paid = self.0.entry(user).or_insert(now);
@@ -38,15 +39,15 @@ mod tests {
         let took = Duration::from_millis(4);
         let (mut now, mut calls) = (begun, 0);
         while now < begun + Duration::from_secs(100) {
-            now = allowances.took(1000, took, now + took);
+            now = allowances.charge(1000, took, now + took);
             calls += 1;
         }
         // With what may come at once.
         assert!((2500..=2560).contains(&calls), "{calls}");
-        assert_eq!(allowances.took(1001, took, now), now);
+        assert_eq!(allowances.charge(1001, took, now), now);
         // Some are answered at once again after a rest, and nothing is kept of who owes nothing.
         let later = now + Duration::from_secs(10);
-        assert_eq!(allowances.took(1000, took, later), later);
+        assert_eq!(allowances.charge(1000, took, later), later);
         assert_eq!(allowances.0.len(), 1);
     }
 }

@@ -13,8 +13,9 @@ const DESCRIPTIONS: [(&str, &str); 2] = [
     (INTERFACE, include_str!("headstart.Control.varlink")),
 ];
 
-/// So many programs are in one reply: 16 keys of 4 KiB fit into a message, and what is known of them is looked up in milliseconds.
-/// Keys that hold what JSON writes longer take more room: [`List`](Asked::list) leaves out what does not fit.
+/// So many programs are in one reply: 16 keys of 4 KiB fit into a message, and what is known of them is
+/// looked up in milliseconds. Keys that hold what JSON writes longer take more room: [`List`](Dispatch::list)
+/// leaves out what does not fit.
 const MOST_APPS: usize = 16;
 
 /// The bytes of the programs in one reply.
@@ -34,13 +35,13 @@ pub fn only_tells(method: &str) -> bool {
 type Answer = Result<Value, Fault>;
 
 /// One call of one peer.
-pub struct Asked<'a> {
+pub struct Dispatch<'a> {
     pub service: &'a dyn Service,
     pub peer: &'a Peer,
     pub operations: &'a mut Operations,
 }
 
-impl Asked<'_> {
+impl Dispatch<'_> {
     /// The reply to a call.
     pub fn answer(&mut self, mut call: Call) -> Answer {
         let unknown = |method: &str| Fault::standard("MethodNotFound", json!({ "method": method }));
@@ -48,7 +49,7 @@ impl Asked<'_> {
         let Some((interface, method)) = full.rsplit_once('.') else {
             return Err(Fault::parameter("method"));
         };
-        let mut given = Parameters::of(&mut call);
+        let mut given = Parameters::from_call(&mut call);
         if call.upgrade {
             return Err(unknown(&full));
         }
@@ -68,7 +69,7 @@ impl Asked<'_> {
                 let name = needed("name", given.text("name")?)?;
                 let pid = given.number("pid")?;
                 given.end()?;
-                self.begin(&name, pid)
+                self.begin_operation(&name, pid)
             }
             (INTERFACE, "EndOperation") => {
                 let (id, name) = (given.number("id")?, given.text("name")?);
@@ -109,9 +110,9 @@ impl Asked<'_> {
     fn list(&self, after: Option<&str>) -> Answer {
         let user = (!self.peer.is_root()).then_some(self.peer.uid);
         // One more than is told, to know whether there are more.
-        let found = self.service.apps(user, after, MOST_APPS + 1).map_err(fault)?;
+        let listed = self.service.apps(user, after, MOST_APPS + 1).map_err(fault)?;
         let (mut apps, mut bytes) = (Vec::new(), 0);
-        for app in found.iter().take(MOST_APPS) {
+        for app in listed.iter().take(MOST_APPS) {
             let app = json!(app);
             bytes += app.to_string().len();
             if !apps.is_empty() && bytes > MOST_BYTES {
@@ -119,27 +120,27 @@ impl Asked<'_> {
             }
             apps.push(app);
         }
-        let next = match apps.len() < found.len() {
+        let next = match apps.len() < listed.len() {
             true => apps.last().map(|app| app["key"].clone()),
             false => None,
         };
         Ok(json!({ "apps": apps, "next": next }))
     }
 
-    fn begin(&mut self, name: &str, pid: Option<u64>) -> Answer {
+    fn begin_operation(&mut self, name: &str, pid: Option<u64>) -> Answer {
         if crate::key::of_operation(self.peer.uid, name).is_none() {
             return Err(Fault::parameter("name"));
         }
         let other = match pid {
             None => None,
-            Some(pid) => Some(process::of(self.peer, pid).ok_or_else(|| {
+            Some(pid) => Some(process::open(self.peer, pid).ok_or_else(|| {
                 let message = format!("there is no process {pid} of yours: name one of your own that runs");
                 Fault::own("NotYourProcess", json!({ "pid": pid }), &message)
             })?),
         };
         let peer = other.as_ref().unwrap_or(self.peer);
         let id = self.service.begin_operation(peer, name).map_err(fault)?;
-        self.operations.begun(self.peer.uid, name, id);
+        self.operations.add(self.peer.uid, name, id);
         Ok(json!({ "id": id }))
     }
 
@@ -158,7 +159,7 @@ impl Asked<'_> {
         // One that is another user's stays known to that user.
         let unknown = matches!(ended, Err(ServiceError::UnknownOperation(_)));
         if ended.is_ok() || unknown && name.is_some() {
-            self.operations.ended(id);
+            self.operations.remove(id);
         }
         ended.map(|()| json!({})).map_err(fault)
     }
@@ -175,8 +176,8 @@ fn info() -> Value {
 }
 
 fn description(interface: &str) -> Answer {
-    let found = DESCRIPTIONS.iter().find(|(name, _)| *name == interface);
-    match found {
+    let description = DESCRIPTIONS.iter().find(|(name, _)| *name == interface);
+    match description {
         Some((_, text)) => Ok(json!({ "description": text })),
         None => Err(Fault::standard(
             "InterfaceNotFound",

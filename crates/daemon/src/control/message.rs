@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-/// What a client asks for. What else a message has is left alone, as the protocol wants it.
+/// What a client asks for. Other members of a message are ignored, as the protocol demands.
 #[derive(Debug, Deserialize)]
 pub struct Call {
     pub method: String,
@@ -52,7 +52,7 @@ impl Fault {
 pub struct Parameters(Map<String, Value>);
 
 impl Parameters {
-    pub fn of(call: &mut Call) -> Parameters {
+    pub fn from_call(call: &mut Call) -> Parameters {
         Parameters(call.parameters.take().unwrap_or_default())
     }
 

@@ -6,9 +6,9 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 
-/// A process of the peer's user by its number, held by a descriptor where the kernel has them, so that the number cannot become
-/// another's; `None` if there is none, or it is somebody else's. root has every process.
-pub fn of(peer: &Peer, pid: u64) -> Option<Peer> {
+/// A process of the peer's user by its number, held by a descriptor where the kernel has them, so that the
+/// number cannot become another's; `None` if there is none, or it is somebody else's. root has every process.
+pub fn open(peer: &Peer, pid: u64) -> Option<Peer> {
     let pid = i32::try_from(pid).ok()?;
     let pidfd = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
     // The owner is the process's effective user, or root where it has more rights than its user (proc(5)).

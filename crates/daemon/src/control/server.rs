@@ -1,7 +1,7 @@
 //! One thread that serves all connections.
 
 use super::allowance::Allowances;
-use super::dispatch::{Asked, only_tells};
+use super::dispatch::{Dispatch, only_tells};
 use super::message::{Call, Fault, reply};
 use super::operations::Operations;
 use super::{MOST_MESSAGE, SOCKET};
@@ -19,7 +19,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Connections in all, those of one user, and those that are kept for root, who has to be able to stop whoever takes the others.
+/// Connections in all, those of one user, and those that are kept for root, who has to be able to stop
+/// whoever takes the others.
 const MOST: usize = 64;
 const MOST_OF_USER: usize = 4;
 const FOR_ROOT: usize = MOST_OF_USER;
@@ -198,8 +199,9 @@ impl Server {
             return;
         }
         let process = u32::try_from(who.pid).unwrap_or(0);
-        // Whose ids these are nobody can say any more of a process that has ended. Of one that cannot be seen from here that is so as well.
-        if who.uid != 0 && process != 0 && ProcessStat::of(process).is_none() {
+        // Whose ids these are nobody can say any more of a process that has ended. Of one that cannot be seen
+        // from here that is so as well.
+        if who.uid != 0 && process != 0 && ProcessStat::for_process(process).is_none() {
             return;
         }
         let uid = owner(process, who.uid);
@@ -258,8 +260,8 @@ impl Connection {
         self.has_call() && self.due > now
     }
 
-    /// Reads or writes what can be without waiting (`ready`), and answers one call: others have theirs answered before the next. An
-    /// error closes the connection.
+    /// Reads or writes what can be without waiting (`ready`), and answers one call: others have theirs
+    /// answered before the next. An error closes the connection.
     fn turn(
         &mut self,
         ready: bool,
@@ -277,7 +279,7 @@ impl Connection {
             let answered = self.answer(service, operations);
             if !self.peer.is_root() {
                 let now = Instant::now();
-                self.due = allowances.took(self.peer.uid, now - begun, now);
+                self.due = allowances.charge(self.peer.uid, now - begun, now);
                 self.deadline = self.deadline.max(self.due + self.patience.within);
             }
             answered?;
@@ -296,7 +298,7 @@ impl Connection {
         let answer = match call {
             // What only tells something does nothing for who does not listen.
             Ok(call) if oneway && only_tells(&call.method) => Ok(json!({})),
-            Ok(call) => Asked {
+            Ok(call) => Dispatch {
                 service,
                 peer: &self.peer,
                 operations,

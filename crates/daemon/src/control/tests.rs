@@ -169,7 +169,7 @@ fn call_as(uid: u32, service: &Noting, method: &str, parameters: Value) -> Resul
         pidfd: None,
     };
     let call = json!({ "method": method, "parameters": parameters });
-    let answer = dispatch::Asked {
+    let answer = dispatch::Dispatch {
         service,
         peer: &peer,
         operations: &mut operations::Operations::default(),
@@ -211,14 +211,14 @@ fn every_method_that_is_described_is_there_and_errors_are_those_described() {
         .collect();
     assert_eq!(methods.len(), 7);
     for method in methods {
-        let found = call_as(
+        let answer = call_as(
             0,
             &Noting::default(),
             &format!("{INTERFACE}.{method}"),
             json!({ "no": 1 }),
         );
         assert_eq!(
-            found,
+            answer,
             Err("org.varlink.service.InvalidParameter".into()),
             "{method}"
         );
@@ -230,8 +230,8 @@ fn every_method_that_is_described_is_there_and_errors_are_those_described() {
         ("nothing", "InvalidParameter"),
         ("", "InvalidParameter"),
     ] {
-        let found = call_as(0, &Noting::default(), method, json!({}));
-        assert_eq!(found, Err(format!("org.varlink.service.{error}")), "{method}");
+        let answer = call_as(0, &Noting::default(), method, json!({}));
+        assert_eq!(answer, Err(format!("org.varlink.service.{error}")), "{method}");
     }
     let own = [
         "UnknownKey",

@@ -51,7 +51,7 @@ fn key_of_bytes(executable: &str, argv: &[Vec<u8>]) -> Option<String> {
         cwd: None,
         user: 0,
     };
-    of_with(&exec, &Debian).map(|whose| whose.key.to_string())
+    key_of_exec(&exec, &Debian).map(|start| start.key.to_string())
 }
 
 /// The executable, the arguments parted by blanks, and the key; nothing for none.
@@ -162,16 +162,16 @@ fn a_key_is_what_a_person_means() {
             panic!("{case}");
         };
         let words: Vec<&str> = argv.split(' ').filter(|word| !word.is_empty()).collect();
-        let found = key(executable, &words);
-        assert_eq!(found.as_deref().unwrap_or(""), expected, "{executable}: {argv}");
+        let derived = key(executable, &words);
+        assert_eq!(derived.as_deref().unwrap_or(""), expected, "{executable}: {argv}");
     }
     assert_eq!(cases.count(), 84);
 }
 
 #[test]
 fn ten_scripts_are_ten_keys() {
-    let of = |number: u32| key("/usr/bin/python3.11", &["python3", &format!("/srv/{number}.py")]);
-    let keys: std::collections::BTreeSet<_> = (0..10).filter_map(of).collect();
+    let script_key = |number: u32| key("/usr/bin/python3.11", &["python3", &format!("/srv/{number}.py")]);
+    let keys: std::collections::BTreeSet<_> = (0..10).filter_map(script_key).collect();
     assert_eq!(keys.len(), 10);
 }
 
@@ -185,8 +185,8 @@ fn a_service_is_its_unit_whatever_it_runs() {
         cwd: None,
         user: 0,
     };
-    assert_eq!(of(&exec).unwrap().as_str(), "postgresql@.service");
-    assert_eq!(of(&Exec { cgroup: None, ..exec }), None);
+    assert_eq!(for_exec(&exec).unwrap().as_str(), "postgresql@.service");
+    assert_eq!(for_exec(&Exec { cgroup: None, ..exec }), None);
 }
 
 #[test]
@@ -245,7 +245,7 @@ fn what_run_is_given_and_what_the_kernel_starts_have_the_same_key() {
             cwd: None,
             user: 0,
         };
-        let started = of(&exec).unwrap();
+        let started = for_exec(&exec).unwrap();
         for command in [
             words(&[path]),
             words(&["sh", path]),

@@ -5,11 +5,12 @@ use headstart_model::Key;
 /// No name of a unit is longer (`UNIT_NAME_MAX`, systemd's unit-name.h).
 const MOST_NAME: usize = 255;
 
-/// The service that a control group belongs to: `postgresql.service` of `/system.slice/postgresql.service/any/below`. Instances of a
-/// template are one key, `getty@.service`: they start the same program, and many of their names never come again, as of connections
-/// (`sshd@12-10.0.0.1:22-10.0.0.2:50000.service`) and core dumps, each of which would be one more key. A transient service of
-/// systemd-run(1) has no key for the same reason; its program has one. Services of users' own managers are programs, too:
-/// anybody may name them as they like.
+/// The service that a control group belongs to: `postgresql.service` of
+/// `/system.slice/postgresql.service/any/below`. Instances of a template are one key, `getty@.service`: they
+/// start the same program, and many of their names never come again, as of connections
+/// (`sshd@12-10.0.0.1:22-10.0.0.2:50000.service`) and core dumps, each of which would be one more key. A
+/// transient service of systemd-run(1) has no key for the same reason; its program has one. Services of
+/// users' own managers are programs, too: anybody may name them as they like.
 pub fn unit(cgroup: &str) -> Option<Key> {
     let inside = cgroup.strip_prefix("/system.slice/")?;
     let unit = inside.split('/').find(|part| !part.ends_with(".slice"))?;

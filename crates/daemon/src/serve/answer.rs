@@ -2,10 +2,10 @@
 
 use super::finish::{Ended, Finisher};
 use super::judge::{Active, IGNORED, Judge, WARM, WARM_BY_KERNEL};
-use super::known::{MOST as KNOWN, MOST_OF_A_USER as KNOWN_OF_A_USER};
+use super::known_programs::{MOST as KNOWN, MOST_OF_A_USER as KNOWN_OF_A_USER};
 use super::process::tree_of;
 use super::shares::Shares;
-use super::state::{Asked, State};
+use super::state::{State, Task};
 use super::users::reader_of;
 use super::{Noticing, Options};
 use anyhow::Result;
@@ -15,14 +15,14 @@ use headstart_model::users::is_ordinary;
 use headstart_record::{Executable, Recorded, Standing, Watch};
 use headstart_replay::Sample;
 use headstart_start::Arguments;
-use headstart_start::keys::Whose;
+use headstart_start::keys::StartKey;
 use headstart_start::notes::log;
 use headstart_system::process::ProcessStat;
 use rustix::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Why starts in containers are left alone, which is said once.
+/// Why starts in containers are ignored; printed once.
 const FOREIGN: &str = "a program was started in another mount namespace (a container, a sandbox): such starts are \
     read ahead by `headstart run` only: see servers.md of the guide";
 
@@ -48,7 +48,8 @@ impl Answering {
         }
     }
 
-    /// The kernel is told of this executable: others of the same user, or of whoever has the most, give way to it where there are many.
+    /// The kernel is told of this executable: others of the same user, or of whoever has the most, give way
+    /// to it where there are many.
     fn knows(&mut self, file: Executable, user: Option<u32>) {
         for gone in self.known.add(file, user) {
             if let Err(error) = self.watch.forget(gone) {
@@ -58,31 +59,28 @@ impl Answering {
     }
 
     /// Begins or ends an operation.
-    fn do_as_asked(&mut self, asked: Asked) -> Result<()> {
+    fn do_as_asked(&mut self, asked: Task) -> Result<()> {
         let (operation, key, uid, pid, began) = match asked {
-            Asked::Begin {
+            Task::Begin {
                 operation,
                 key,
                 uid,
                 pid,
                 began,
             } => (operation, key, uid, pid, began),
-            Asked::End(operation) => {
+            Task::End(operation) => {
                 let is_it = |(_, active): &(&u32, &Active)| active.operation == Some(operation);
                 let number = self.judge.active.iter().find(is_it).map(|(number, _)| *number);
                 let recorded = number.map(|number| self.watch.end(number, EndReason::Exit(0)));
                 if let Some(recorded) = recorded.transpose()?.flatten() {
-                    self.ended(recorded);
+                    self.finish(recorded);
                 }
                 return Ok(());
             }
         };
         // The number may be another's by now.
-        let lives = ProcessStat::of(pid).is_some_and(|stat| stat.start_ticks == began);
-        let decided = lives.then(|| {
-            self.judge
-                .decide((key, uid), &Arguments::default(), Instant::now())
-        });
+        let lives = ProcessStat::for_process(pid).is_some_and(|stat| stat.start_ticks == began);
+        let decided = lives.then(|| self.judge.decide(key, uid, &Arguments::default(), Instant::now()));
         let Some(mut active) = decided.and_then(Result::ok) else {
             self.judge.state.operation_is_over(operation);
             return Ok(());
@@ -90,7 +88,7 @@ impl Answering {
         active.operation = Some(operation);
         let replayed = active.start.replay().is_some();
         let processes = tree_of(pid, uid);
-        match self.watch.begin(&processes, active.command(), replayed) {
+        match self.watch.start_recording(&processes, active.command(), replayed) {
             Ok(Some(number)) => drop(self.judge.active.insert(number, active)),
             result => {
                 self.judge.state.operation_is_over(operation);
@@ -100,7 +98,7 @@ impl Answering {
         Ok(())
     }
 
-    fn ended(&mut self, recorded: Recorded) {
+    fn finish(&mut self, recorded: Recorded) {
         let Some(mut active) = self.judge.active.remove(&recorded.number) else {
             return;
         };
@@ -109,7 +107,7 @@ impl Answering {
             None => self.judge.running.add(&active.key, &recorded.living),
         }
         let exact = active.exact.take().is_some_and(|exact| {
-            self.judge.exact.ended(Instant::now(), recorded.took);
+            self.judge.exact.charge(Instant::now(), recorded.took);
             exact.end()
         });
         let waited = Duration::from_nanos(recorded.blocked_ns);
@@ -119,7 +117,8 @@ impl Answering {
             return;
         }
         if reader_of(&active.key, active.uid).is_none() && is_ordinary(recorded.user) {
-            // A login, or a service that runs as a person: what the system's starts have read is read ahead without asking who may read it.
+            // A login, or a service that runs as a person: what the system's starts have read is read ahead
+            // without asking who may read it.
             self.judge.ignore(active.program, IGNORED);
             return;
         }
@@ -134,7 +133,7 @@ impl Answering {
         };
         self.finisher.finish(Ended {
             exact,
-            whose: Whose {
+            whose: StartKey {
                 key: active.key,
                 rest: active.rest,
             },
@@ -162,7 +161,7 @@ impl Noticing for Answering {
         let judge = &mut self.judge;
         let ended = self.watch.drain(&mut |start| judge.answer(start))?;
         for recorded in ended {
-            self.ended(recorded);
+            self.finish(recorded);
         }
         // What could not be recorded, for want of memory or descriptors, is over.
         let watch = &self.watch;
@@ -193,7 +192,7 @@ impl Noticing for Answering {
             // Whose these are their list has seen to.
             self.knows(file, None);
         }
-        for asked in self.judge.state.asked() {
+        for asked in self.judge.state.take_tasks() {
             if let Err(error) = self.do_as_asked(asked) {
                 log(&error.to_string());
             }

@@ -1,12 +1,13 @@
-//! Where BPF is not: fanotify(7) tells that somebody executes a file. What is known of the program is read ahead, if it is cold; nothing is
-//! recorded, so nothing is learned but by `headstart run`.
+//! Where BPF is not: fanotify(7) tells that somebody executes a file. What is known of the program is read
+//! ahead, if it is cold; nothing is recorded, so nothing is learned but by `headstart run`.
 //!
-//! The kernel tells of all file systems, and of each file once: what is no known program's is to be left from then on, until another
-//! program is known. So a build is hardly told of, and what is executed a thousand times a second is told of once.
+//! The kernel tells of all file systems, and of each file once: what is no known program's is to be left from
+//! then on, until another program is known. So a build is hardly told of, and what is executed a thousand
+//! times a second is told of once.
 
 use super::judge::Judge;
 use super::process::{Facts, Process, is_started_by, shares_mounts};
-use super::state::{Asked, State};
+use super::state::{State, Task};
 use super::{Noticing, Options};
 use crate::key::told_by_proc;
 use anyhow::{Context as _, Result};
@@ -14,7 +15,7 @@ use headstart_model::Key;
 use headstart_start::Arguments;
 use headstart_start::notes::log;
 use headstart_store::KnownKeys;
-use headstart_system::executed::{Executed, Opened, Told};
+use headstart_system::executed::{ExecEvent, Executed, Opened};
 use headstart_system::mounts::{Followed, MountTable};
 use headstart_system::open::pin;
 use headstart_system::process::ProcessStat;
@@ -28,15 +29,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-/// It is looked whether other programs are known so often at most, and at least: nothing is told of those that are left.
+/// It is looked whether other programs are known so often at most, and at least: nothing is told of those
+/// that are left.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 const LOOK_AT_LEAST_EVERY: Duration = Duration::from_secs(10);
 
 /// How often it is looked whether a process has become what it executes.
 const BECOMES_EVERY: Duration = Duration::from_micros(500);
 
-/// A process that executes the program that it is already, and whose stack is where it was, has become it after this time: its stack is
-/// elsewhere each time but where addresses are not random.
+/// A process that executes the program that it is already, and whose stack is where it was, has become it
+/// after this time: its stack is elsewhere each time but where addresses are not random.
 const SURELY: Duration = Duration::from_millis(3);
 
 /// One that has not become what it executes within this time does not, or its disk is too slow for anybody.
@@ -61,7 +63,7 @@ pub(super) struct ByFanotify {
     /// Tells when that is to be looked at: the kernel tells each descriptor of a change once.
     mounted: File,
     judge: Judge,
-    known: Known,
+    known: KnownPrograms,
     beginning: Vec<Beginning>,
     left: usize,
     /// Whether there may be more to take.
@@ -76,35 +78,43 @@ struct Beginning {
     next: Instant,
     /// What it executes, in the order in which it was opened: the program, or a script and its interpreter.
     files: Vec<Inode>,
-    before: Runs,
+    before: Executing,
 }
 
 /// A file: its file system's number, as stat(2) has it, and its own.
 type Inode = (u64, u64);
 
-/// What a process was when it was looked at: at which place of these files, if it was one, and where its stack began.
-type Runs = (Option<usize>, u64);
+/// What a process executed when it was looked at.
+#[derive(Clone, Copy, Default)]
+struct Executing {
+    /// The place of its program among these files, if it was one of them.
+    place: Option<usize>,
+    /// Where its stack began; 0 as long as it has none.
+    stack: u64,
+}
 
 /// How far a process has got.
-enum Look {
+enum ExecProgress {
     Gone,
     Executes,
-    /// It is the file at this place; surely so, or maybe it was before.
-    Became(usize, bool),
+    /// It executes the file at this place. Unless `surely`, it may have done so before.
+    Became {
+        place: usize,
+        surely: bool,
+    },
 }
 
 impl Beginning {
-    fn look(&self) -> Look {
-        let (place, stack) = match program_of(self.pid, &self.files) {
-            None => return Look::Gone,
-            Some((None, _) | (_, 0)) => return Look::Executes,
-            Some((Some(place), stack)) => (place, stack),
+    fn check(&self) -> ExecProgress {
+        let Some(now) = program_of(self.pid, &self.files) else {
+            return ExecProgress::Gone;
         };
-        let (was, before) = self.before;
-        Look::Became(
-            place,
-            was.is_none() || stack != before || self.since.elapsed() >= SURELY,
-        )
+        let Some(place) = now.place.filter(|_| now.stack != 0) else {
+            return ExecProgress::Executes;
+        };
+        let before = self.before;
+        let surely = before.place.is_none() || now.stack != before.stack || self.since.elapsed() >= SURELY;
+        ExecProgress::Became { place, surely }
     }
 
     /// It was the file at this place, and what was opened before that: whether it executes another one now.
@@ -117,10 +127,11 @@ impl Beginning {
 
 /// Which of these programs a process is, and where its stack begins; `None` if it has ended.
 ///
-/// The kernel makes it the program first, then its stack, and tells where its arguments are last: what it reads of the program in between comes from a cold disk.
-/// Until then it has no stack here, for what it starts cannot be told. Where another thread than the first has executed it, it is no program for a moment.
-fn program_of(pid: u32, files: &[Inode]) -> Option<Runs> {
-    let stat = ProcessStat::of(pid)?;
+/// The kernel makes it the program first, then its stack, and tells where its arguments are last: what it
+/// reads of the program in between comes from a cold disk. Until then it has no stack here, for what it
+/// starts cannot be told. Where another thread than the first has executed it, it is no program for a moment.
+fn program_of(pid: u32, files: &[Inode]) -> Option<Executing> {
+    let stat = ProcessStat::for_process(pid)?;
     let stack = if stat.arguments_end <= stat.arguments {
         0
     } else {
@@ -129,25 +140,27 @@ fn program_of(pid: u32, files: &[Inode]) -> Option<Runs> {
     // What the kernel knows of it has to do: a server of the program's file system may never answer.
     let program = format!("/proc/{pid}/exe");
     let Ok(program) = statx(CWD, program, AtFlags::STATX_DONT_SYNC, StatxFlags::INO) else {
-        return Some((None, 0));
+        return Some(Executing::default());
     };
     let device = makedev(program.stx_dev_major, program.stx_dev_minor);
     let is_it = |file: &Inode| *file == (device, program.stx_ino);
-    Some((files.iter().position(is_it), stack))
+    let place = files.iter().position(is_it);
+    Some(Executing { place, stack })
 }
 
 /// Programs of which something is kept.
 #[derive(Default)]
-struct Known {
+struct KnownPrograms {
     keys: KnownKeys,
     /// The files that are executed when they start, and some that are not.
     programs: HashSet<Vec<u8>>,
-    /// When the directory of them was changed last, if they are all known that it had then; and when it was looked at.
+    /// When the directory of them was changed last, if they are all known that it had then; and when it was
+    /// looked at.
     changed: Option<Option<SystemTime>>,
     looked: Option<Instant>,
 }
 
-impl Known {
+impl KnownPrograms {
     /// Whether a file is a known program by another name, one of some in the same directory.
     fn knows_as_another(&self, mounts: &MountTable, opened: &Opened, path: &[u8]) -> bool {
         let directory = |path: &[u8]| {
@@ -164,14 +177,14 @@ impl Known {
             .filter(|program| directory(program) == directory(path));
         let is_it = |program: &Vec<u8>| {
             // What is mounted there by now may never answer.
-            let found = pin(mounts, Path::new(OsStr::from_bytes(program)));
-            found.is_ok_and(|(_, stat)| (makedev(stat.major, stat.minor), stat.inode) == inode)
+            let pinned = pin(mounts, Path::new(OsStr::from_bytes(program)));
+            pinned.is_ok_and(|(_, stat)| (makedev(stat.major, stat.minor), stat.inode) == inode)
         };
         beside.take(NAMES).any(is_it)
     }
 
     /// Whether they are others than before.
-    fn look(&mut self, judge: &Judge, now: Instant) -> bool {
+    fn refresh(&mut self, judge: &Judge, now: Instant) -> bool {
         if self.looked.is_some_and(|at| now.duration_since(at) < LOOK_EVERY) {
             return false;
         }
@@ -183,9 +196,9 @@ impl Known {
         // One that came a moment ago may not be whole, and another of the same moment would not be seen.
         let age = |at: SystemTime| at.elapsed().unwrap_or_else(|ahead| ahead.duration());
         let is_settled = |at| age(at) > LOOK_EVERY;
-        let found = judge.store.look_for_keys(&mut self.keys);
+        let listed = judge.store.look_for_keys(&mut self.keys);
         self.changed = (self.keys.is_whole() && changed.is_none_or(is_settled)).then_some(changed);
-        if let Err(error) = found {
+        if let Err(error) = listed {
             log(&error.to_string());
             return false;
         }
@@ -217,7 +230,7 @@ impl ByFanotify {
             mounted: File::open("/proc/self/mountinfo").context(unread)?,
             mounts: Followed::read().context(unread)?,
             judge: Judge::new(options, state, false),
-            known: Known::default(),
+            known: KnownPrograms::default(),
             beginning: Vec::new(),
             left: 0,
             more: false,
@@ -227,7 +240,7 @@ impl ByFanotify {
     }
 
     fn look_at_mounts(&self) -> Result<()> {
-        let told = self.executed.tell_of_all(&self.mounts.table());
+        let told = self.executed.mark_all(&self.mounts.table());
         told.context("the kernel does not tell what is executed (fanotify(7))")?;
         Ok(())
     }
@@ -237,9 +250,9 @@ impl ByFanotify {
         self.more = true;
         for _ in 0..AT_A_TIME {
             match self.executed.next().context("fanotify(7)")? {
-                Some(Told::Opened(opened)) => self.opened(&opened),
+                Some(ExecEvent::Opened(opened)) => self.opened(&opened),
                 // Those that were not told of go on as if nobody were here.
-                Some(Told::Missed) => {}
+                Some(ExecEvent::Missed) => {}
                 None => {
                     self.more = false;
                     break;
@@ -294,7 +307,7 @@ impl ByFanotify {
     }
 
     /// Reads ahead for those that have become what they execute.
-    fn begin(&mut self) {
+    fn replay_executed(&mut self) {
         let judge = &mut self.judge;
         let now = Instant::now();
         self.beginning.retain_mut(|one| {
@@ -303,10 +316,10 @@ impl ByFanotify {
             }
             let age = now.duration_since(one.since);
             one.next = now + (age / 4).max(BECOMES_EVERY);
-            match one.look() {
-                Look::Gone => false,
-                Look::Executes => age < BECOMES_WITHIN,
-                Look::Became(place, surely) => match begun(judge, one, surely) {
+            match one.check() {
+                ExecProgress::Gone => false,
+                ExecProgress::Executes => age < BECOMES_WITHIN,
+                ExecProgress::Became { place, surely } => match replay_if_known(judge, one, surely) {
                     true => one.executes_more(place),
                     false => age < BECOMES_WITHIN,
                 },
@@ -323,13 +336,13 @@ impl ByFanotify {
     }
 
     fn do_as_asked(&mut self) {
-        for asked in self.judge.state.asked() {
-            if let Asked::Begin {
+        for asked in self.judge.state.take_tasks() {
+            if let Task::Begin {
                 operation, key, uid, ..
             } = asked
             {
                 self.judge
-                    .read_ahead((key, uid), &Arguments::default(), Instant::now());
+                    .read_ahead(key, uid, &Arguments::default(), Instant::now());
                 // It is not recorded, so there is nothing to end.
                 self.judge.state.operation_is_over(operation);
             }
@@ -338,14 +351,14 @@ impl ByFanotify {
 }
 
 /// Reads ahead for a process, if something is known of it; false if it is not certain yet what it executes.
-fn begun(judge: &mut Judge, one: &Beginning, surely: bool) -> bool {
+fn replay_if_known(judge: &mut Judge, one: &Beginning, surely: bool) -> bool {
     let Ok(path) = std::fs::read_link(format!("/proc/{}/exe", one.pid)) else {
         return true;
     };
     let path = told_by_proc(path).0.into_os_string().into_vec();
-    let Ok(mut process) = Process::of(one.pid, &path, Facts::default()) else {
+    let Ok(mut process) = Process::read(one.pid, &path, Facts::default()) else {
         // What it was executed with could not be read now, or it executes something else by now.
-        return ProcessStat::of(one.pid).is_none();
+        return ProcessStat::for_process(one.pid).is_none();
     };
     process.is_service_if(|_| false);
     let Some(key) = process.key() else { return surely };
@@ -356,15 +369,15 @@ fn begun(judge: &mut Judge, one: &Beginning, surely: bool) -> bool {
         return surely;
     };
     // What it starts, of a program that turned out to be a launcher.
-    let found = process
-        .whose(&judge.store)
+    let launched = process
+        .start_keys(&judge.store)
         .filter(|_| judge.store.key(&key).is_launcher());
-    let key = found.map_or(key, |(_, whose)| whose.key);
+    let key = launched.map_or(key, |(_, whose)| whose.key);
     // What `headstart run` has started it reads ahead for itself.
     if !shares_mounts(one.pid) || judge.own.as_ref().is_some_and(|own| is_started_by(one.pid, own)) {
         return true;
     }
-    judge.read_ahead((key.clone(), process.uid), &process.arguments(), one.since);
+    judge.read_ahead(key.clone(), process.uid, &process.arguments(), one.since);
     // It runs from now on, and another instance of it will find in memory what it needs.
     if !judge.running.runs(&key) {
         judge.running.add(&key, &[one.pid]);
@@ -394,13 +407,13 @@ impl Noticing for ByFanotify {
                 log(&format!("{error:#}"));
             }
         }
-        if self.known.look(&self.judge, Instant::now()) {
+        if self.known.refresh(&self.judge, Instant::now()) {
             self.leave_none();
         }
         // Those that are over have nobody wait for anything.
         self.judge.active.retain(|_, active| active.replays());
         self.take()?;
-        self.begin();
+        self.replay_executed();
         self.do_as_asked();
         Ok(())
     }
@@ -417,16 +430,20 @@ mod tests {
 
     #[test]
     fn the_file_that_is_executed_is_among_the_first_words_of_a_key() {
-        let of = |text: &str| -> Vec<String> {
-            let all = programs_of(&Key::new(text).unwrap());
-            all.into_iter()
+        let programs_in = |text: &str| -> Vec<String> {
+            let programs = programs_of(&Key::new(text).unwrap());
+            programs
+                .into_iter()
                 .map(|path| String::from_utf8(path).unwrap())
                 .collect()
         };
-        assert_eq!(of("/usr/bin/x"), ["/usr/bin/x"]);
-        assert_eq!(of("/usr/bin/python3 /srv/x of user 7")[0], "/usr/bin/python3");
-        assert!(of("/opt/my app/x y").contains(&"/opt/my app/x".to_string()));
-        assert!(of("postgresql.service").is_empty());
+        assert_eq!(programs_in("/usr/bin/x"), ["/usr/bin/x"]);
+        assert_eq!(
+            programs_in("/usr/bin/python3 /srv/x of user 7")[0],
+            "/usr/bin/python3"
+        );
+        assert!(programs_in("/opt/my app/x y").contains(&"/opt/my app/x".to_string()));
+        assert!(programs_in("postgresql.service").is_empty());
     }
 
     #[test]
@@ -438,25 +455,39 @@ mod tests {
             since: Instant::now(),
             next: Instant::now(),
             files: vec![(program.dev(), program.ino())],
-            before: (None, 0),
+            before: Executing::default(),
         };
         // Who has started it is told of it before its stack is made.
-        while program_of(one.pid, &one.files).is_some_and(|(_, stack)| stack == 0) {
+        while program_of(one.pid, &one.files).is_some_and(|now| now.stack == 0) {
             std::thread::sleep(Duration::from_millis(1));
         }
-        assert!(matches!(one.look(), Look::Became(0, true)));
+        assert!(matches!(
+            one.check(),
+            ExecProgress::Became {
+                place: 0,
+                surely: true
+            }
+        ));
         // As if it had been so when it was looked at first.
         one.before = program_of(one.pid, &one.files).unwrap();
         one.since = Instant::now();
-        let soon = one.look();
-        assert!(matches!(soon, Look::Became(0, false)) || one.since.elapsed() >= SURELY);
+        let soon = one.check();
+        assert!(
+            matches!(
+                soon,
+                ExecProgress::Became {
+                    place: 0,
+                    surely: false
+                }
+            ) || one.since.elapsed() >= SURELY
+        );
         // What was opened behind it is executed next, and nothing else.
         one.files.push((0, 0));
         assert!(one.executes_more(0) && one.files == [(0, 0)]);
-        assert!(matches!(one.look(), Look::Executes));
+        assert!(matches!(one.check(), ExecProgress::Executes));
         assert!(!one.executes_more(0));
         child.kill().unwrap();
         child.wait().unwrap();
-        assert!(matches!(one.look(), Look::Gone));
+        assert!(matches!(one.check(), ExecProgress::Gone));
     }
 }

@@ -1,5 +1,5 @@
-//! A start during which the kernel maps nothing around a fault (decision 14). That takes a process of its own to begin and to end, for which
-//! whoever answers starts has no time.
+//! A start during which the kernel maps nothing around a fault (decision 14). That takes a process of its own
+//! to begin and to end, for which whoever answers starts has no time.
 
 use headstart_system::fault_around::NoFaultAround;
 use headstart_system::thread;
@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 /// No start is recorded for longer than that.
 const MOST: Duration = Duration::from_secs(35);
 
-/// All others' faults map less, too: so such starts take one in so many parts of the time, whoever starts programs, and how often.
+/// All others' faults map less, too: so such starts take one in so many parts of the time, whoever starts
+/// programs, and how often.
 const PART: u32 = 50;
 
 /// When the next may begin.
@@ -17,17 +18,17 @@ const PART: u32 = 50;
 pub(super) struct Budget(Option<Instant>);
 
 impl Budget {
-    /// Begins one, unless others were lately.
-    pub(super) fn begin(&mut self, now: Instant) -> Option<Exact> {
+    /// Starts an exact recording, unless others ran lately.
+    pub(super) fn start(&mut self, now: Instant) -> Option<Exact> {
         if self.0.is_some_and(|next| now < next) {
             return None;
         }
         self.0 = Some(now + MOST * PART);
-        Exact::begin()
+        Exact::start()
     }
 
     /// One that took so long has ended.
-    pub(super) fn ended(&mut self, now: Instant, took: Duration) {
+    pub(super) fn charge(&mut self, now: Instant, took: Duration) {
         self.0 = Some(now + took.min(MOST) * PART);
     }
 }
@@ -37,8 +38,8 @@ pub(super) struct Exact(JoinHandle<Option<NoFaultAround>>);
 
 impl Exact {
     /// Begins within a moment; `None` where there is no thread to be had.
-    fn begin() -> Option<Exact> {
-        let begin = || NoFaultAround::begin(MOST).ok();
+    fn start() -> Option<Exact> {
+        let begin = || NoFaultAround::start(MOST).ok();
         Some(Exact(thread().spawn(begin).ok()?))
     }
 
@@ -52,7 +53,7 @@ impl Exact {
         let exact = began.is_some();
         if began.is_some() {
             // Where there is no thread it is dropped here.
-            let _ = thread::begin_small("exact", Box::new(move || drop(began)));
+            let _ = thread::spawn_small("exact", Box::new(move || drop(began)));
         }
         exact
     }
@@ -77,12 +78,12 @@ mod tests {
         assert!(may(&budget, 0));
         budget.0 = Some(now + MOST * PART);
         assert!(
-            budget.begin(now + Duration::from_secs(60)).is_none(),
+            budget.start(now + Duration::from_secs(60)).is_none(),
             "while it is under way"
         );
-        budget.ended(now, Duration::from_secs(3));
+        budget.charge(now, Duration::from_secs(3));
         assert!(!may(&budget, 149) && may(&budget, 150));
-        budget.ended(now, Duration::from_secs(1000));
+        budget.charge(now, Duration::from_secs(1000));
         assert!(may(&budget, 35 * 50));
     }
 }

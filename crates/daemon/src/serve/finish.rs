@@ -1,41 +1,44 @@
-//! The thread that finishes starts: one after the other, after everybody else, and not while the machine boots.
+//! The thread that finishes starts: one after the other, after everybody else, and not while the machine
+//! boots.
 
 use super::gains::needs_little;
 use super::notify::Manager;
 use super::state::State;
-use super::{Options, known, retain};
+use super::{Options, known_programs, retain};
 use crate::key::{mounts, turned_out};
 use crate::metrics::Metrics;
 use anyhow::{Context as _, Result};
-use headstart_model::Named;
+use headstart_model::NamedFiles;
 use headstart_model::outcome::Mode;
 use headstart_record::{Program, Recorded};
 use headstart_start::deadline::{self, Deadline};
 use headstart_start::finish::{Finished, Rules, at_low_priority, work};
-use headstart_start::keys::Whose;
+use headstart_start::keys::StartKey;
 use headstart_start::{Arguments, Notes, Start};
 use headstart_store::{Limits, Store, kind_of};
 use headstart_system::files::is_locked;
 use headstart_system::limits::give_back_memory;
-use headstart_system::thread::{self, Begun};
+use headstart_system::thread::{self, StartedThread};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant, SystemTime};
 
-/// So many starts wait to be finished. A finish takes some tenths of a second; what comes faster teaches nothing. Those of a boot wait for its end: they
-/// are at most as many as its services.
+/// So many starts wait to be finished. A finish takes some tenths of a second; what comes faster teaches
+/// nothing. Those of a boot wait for its end: they are at most as many as its services.
 const QUEUE: usize = 64;
 
 /// So much memory, bytes, take those that wait together.
 const BYTES: usize = 48 << 20;
 
-/// The state directory is tidied when nothing was finished for so long, and this often while something is: all keys are looked at.
+/// The state directory is tidied when nothing was finished for so long, and this often while something is:
+/// all keys are looked at.
 pub(super) const QUIET: Duration = Duration::from_secs(5);
 const TIDY_EVERY: Duration = Duration::from_secs(60);
 
-/// The lock of the process that serves a boot, which has it until the boot is learned (`only_one` of crates/boot/src/run.rs).
+/// The lock of the process that serves a boot, which has it until the boot is learned (`only_one` of
+/// crates/boot/src/run.rs).
 const BOOT: &str = "/run/headstart/boot.lock";
 
 /// No boot is waited for longer: it is recorded for 120 s, and finished.
@@ -49,7 +52,7 @@ const GROWN: u64 = (64 << 20) - retain::MOST_BYTES;
 
 /// A start that has ended.
 pub(super) struct Ended {
-    pub(super) whose: Whose,
+    pub(super) whose: StartKey,
     /// What it was given.
     pub(super) arguments: Arguments,
     /// Whose start it was.
@@ -68,7 +71,7 @@ pub(super) struct Ended {
 /// The thread, and the way to it.
 pub(super) struct Finisher {
     queue: SyncSender<Box<Ended>>,
-    thread: Begun,
+    thread: StartedThread,
     shared: Arc<Shared>,
 }
 
@@ -97,7 +100,7 @@ impl Finisher {
             shared: Arc::clone(&shared),
         };
         let serve = move || finishing.serve(&ended);
-        let thread = thread::begin("finish", Box::new(serve)).context(super::NO_THREAD)?;
+        let thread = thread::spawn("finish", Box::new(serve)).context(super::NO_THREAD)?;
         Ok(Finisher {
             queue,
             thread,
@@ -145,8 +148,9 @@ struct Finishing {
 impl Finishing {
     fn serve(mut self, queue: &Receiver<Box<Ended>>) {
         at_low_priority();
-        // What this thread computes and reads is in the way of the boot, and of the first program after it: a session's nice values count within that
-        // session (sched_autogroup, sched(7)), and not every disk knows of idle reads. All of it can wait.
+        // What this thread computes and reads is in the way of the boot, and of the first program after it: a
+        // session's nice values count within that session (sched_autogroup, sched(7)), and not every disk
+        // knows of idle reads. All of it can wait.
         wait_for_boot(Path::new(BOOT), &self.shared.ending);
         self.tidy();
         let mut tidied = Instant::now();
@@ -174,9 +178,10 @@ impl Finishing {
                 // Not while the machine begins: each of them may have to be read from a disk.
                 Err(RecvTimeoutError::Timeout) if !has_told => {
                     has_told = true;
-                    let deadline = Deadline::begin(deadline::FINISH);
-                    let known = known::programs(&self.store, || self.shared.ending.load(Ordering::Relaxed));
-                    Manager::of_environment().known(known.len());
+                    let deadline = Deadline::arm(deadline::FINISH);
+                    let known =
+                        known_programs::programs(&self.store, || self.shared.ending.load(Ordering::Relaxed));
+                    Manager::of_environment().notify_known(known.len());
                     self.shared.state.know(known);
                     drop(deadline);
                 }
@@ -194,7 +199,7 @@ impl Finishing {
     fn finish(&mut self, ended: Ended) {
         let key = ended.whose.key.clone();
         // A file system that never answers: the service manager starts this process anew.
-        let deadline = Deadline::begin(deadline::FINISH);
+        let deadline = Deadline::arm(deadline::FINISH);
         let mut notes = Notes::default();
         let program = ended.program;
         match finish(&self.store, self.control_every, ended, &mut notes) {
@@ -209,7 +214,7 @@ impl Finishing {
                 // A full disk is said once, and not at each start, whosever file it is.
                 let kind = kind_of(&why);
                 if self.failed.as_ref() != Some(&kind) {
-                    notes.tell(format!("{key}: {why}"));
+                    notes.add(format!("{key}: {why}"));
                 }
                 self.failed = Some(kind);
             }
@@ -221,19 +226,19 @@ impl Finishing {
     fn tidy(&mut self) {
         let mut notes = Notes::default();
         let tidied = self.store.tidy(&Limits::default(), SystemTime::now());
-        let within = retain::within(&self.store, retain::MOST_BYTES);
+        let within = retain::trim_to(&self.store, retain::MOST_BYTES);
         for done in [tidied, within] {
             if let Err(error) = done {
-                notes.tell(error.to_string());
+                notes.add(error.to_string());
             }
         }
         if let Some(directory) = &self.metrics {
             if let Err(error) = self.sums.write(&self.store, directory) {
-                notes.tell(error.to_string());
+                notes.add(error.to_string());
             }
         }
-        // Not after each start: it locks the memory of all threads, and on busy processors this one may wait for its turn while the next start is to be
-        // answered.
+        // Not after each start: it locks the memory of all threads, and on busy processors this one may wait
+        // for its turn while the next start is to be answered.
         give_back_memory();
     }
 }
@@ -263,7 +268,7 @@ fn finish(store: &Store, control_every: u32, ended: Ended, notes: &mut Notes) ->
     if is_program && over.mode == Mode::Record && !kept.exists() && told.is_some_and(needs_little) {
         return Ok(false);
     }
-    let names = told.map(|trace| known::names_of(&key, trace, kept.names()));
+    let names = told.map(|trace| known_programs::names_of(&key, trace, kept.names()));
     let finished = Finished {
         store,
         key: &key,
@@ -274,7 +279,7 @@ fn finish(store: &Store, control_every: u32, ended: Ended, notes: &mut Notes) ->
         ended: ended.ended,
         rules: Rules {
             tidies: false,
-            named: mounts().map_or_else(|_| Named::default(), |mounts| ended.arguments.named(&mounts)),
+            named: mounts().map_or_else(|_| NamedFiles::default(), |mounts| ended.arguments.named(&mounts)),
             ..Rules::of_programs(control_every)
         },
     };

@@ -39,22 +39,23 @@ pub(super) fn is_installer(executable: &[u8]) -> bool {
     name.is_some_and(|name| INSTALLERS.iter().any(|one| name == *one))
 }
 
-/// Whether a key is of a script that a package brings for its own installation, whoever runs it: each is run when the package changes, and reads
-/// something else then.
+/// Whether a key is of a script that a package brings for its own installation, whoever runs it: each is run
+/// when the package changes, and reads something else then.
 pub(super) fn is_of_a_package(key: &str) -> bool {
     const PLACES: [&str; 2] = ["/var/lib/dpkg/info/", "/var/lib/dpkg/tmp.ci/"];
     key.split(' ')
         .any(|word| PLACES.iter().any(|place| word.starts_with(place)))
 }
 
-/// Whether a process has an installer among its ancestors, as far as those live. By its name as well: one that is a script is its interpreter's executable.
+/// Whether a process has an installer among its ancestors, as far as those live. By its name as well: one
+/// that is a script is its interpreter's executable.
 pub(super) fn is_installed_by_one(pid: u32) -> bool {
-    let mut next = ProcessStat::of(pid).map(|stat| stat.parent);
+    let mut next = ProcessStat::for_process(pid).map(|stat| stat.parent);
     for _ in 0..MOST_ANCESTORS {
         let Some(pid) = next.filter(|pid| *pid > 1) else {
             return false;
         };
-        let Some(stat) = ProcessStat::of(pid) else {
+        let Some(stat) = ProcessStat::for_process(pid) else {
             return false;
         };
         let executable = std::fs::read_link(format!("/proc/{pid}/exe"));
@@ -71,7 +72,8 @@ fn is_script_of_one(pid: u32) -> bool {
     is_installer(name.trim_ascii_end())
 }
 
-/// With so few pages in so few files of its own a start gains nothing: a replay takes 30 ms to begin, and on a slow disk these are three or four requests.
+/// With so few pages in so few files of its own a start gains nothing: a replay takes 30 ms to begin, and on
+/// a slow disk these are three or four requests.
 const FEW_PAGES: u64 = 64;
 const FEW_FILES: usize = 3;
 

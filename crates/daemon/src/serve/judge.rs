@@ -3,7 +3,7 @@
 use super::Options;
 use super::exact::{Budget, Exact};
 use super::gains::{is_installed_by_one, is_installer, is_of_a_package};
-use super::process::{Facts, Missed, Process};
+use super::process::{Facts, Process, ProcessChanged};
 use super::running::Running;
 use super::state::State;
 use super::users::{key_of_user, reader_of};
@@ -15,7 +15,7 @@ use headstart_replay::{Life, Sample};
 use headstart_start::decide::Decision;
 use headstart_start::keys;
 use headstart_start::notes::log;
-use headstart_start::{Arguments, Asked, Start, now_unix_ns};
+use headstart_start::{Arguments, Start, StartRequest, now_unix_ns};
 use headstart_store::Store;
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -35,12 +35,13 @@ pub(super) const WARM_BY_KERNEL: Duration = Duration::from_secs(3600);
 /// The same for a program that had ended before it was looked at.
 const GONE: Duration = Duration::from_secs(1);
 
-/// What process 1 executes for a service while that starts, or so soon after the last process of it has ended, belongs to the same start: `ExecStart=`
-/// after `ExecStartPre=`. It has to hear of the end, and to fork. A service that has failed is begun anew later, by default after 100 ms.
+/// What process 1 executes for a service while that starts, or so soon after the last process of it has
+/// ended, belongs to the same start: `ExecStart=` after `ExecStartPre=`. It has to hear of the end, and to
+/// fork. A service that has failed is begun anew later, by default after 100 ms.
 const NEXT_OF_SERVICE: Duration = Duration::from_millis(50);
 
-/// So many starts are read ahead at a time, those included whose start is over and whose reads never end. Each has some threads of its own, and a
-/// device that serves more serves none well.
+/// So many starts are read ahead at a time, those included whose start is over and whose reads never end.
+/// Each has some threads of its own, and a device that serves more serves none well.
 const REPLAYS: usize = 8;
 
 /// And so many of one user, who is not root: the others are left to other users.
@@ -71,7 +72,7 @@ pub(super) struct Judge {
 }
 
 /// Whose start it is.
-pub(super) struct Whose {
+pub(super) struct StartOwner {
     pub(super) key: Key,
     /// The arguments that the key says nothing of.
     pub(super) rest: Vec<OsString>,
@@ -83,8 +84,8 @@ pub(super) struct Whose {
     pub(super) service: Option<String>,
 }
 
-/// Why a start is left alone.
-pub(super) enum Left {
+/// Why a start is ignored.
+pub(super) enum IgnoreReason {
     /// All that it reads is in memory, by what that can be told of the next one, too ([`Start::in_memory`]).
     InMemory(Sample),
     /// The same, and what the next one reads depends on what that is given.
@@ -151,14 +152,14 @@ impl Judge {
         if start.path.as_deref().is_some_and(is_installer) {
             return Answer::LeaveTree;
         }
-        let Some(Whose {
+        let Some(StartOwner {
             key,
             rest,
             arguments,
             uid,
             program,
             service,
-        }) = self.whose(start)
+        }) = self.owner_of(start)
         else {
             return Answer::Leave;
         };
@@ -175,14 +176,14 @@ impl Judge {
             return Answer::GoesOn(*number);
         }
         let began = instant_of(start.time_ns);
-        let mut active = match (self.decide((key, uid), &arguments, began), program) {
+        let mut active = match (self.decide(key, uid, &arguments, began), program) {
             (Ok(active), _) => active,
-            (Err(Left::InMemory(in_memory)), Some(program)) => {
+            (Err(IgnoreReason::InMemory(in_memory)), Some(program)) => {
                 self.warm.push((program, in_memory));
                 return Answer::Leave;
             }
             // The next may be given something else.
-            (Err(Left::AsGiven), _) => return Answer::Leave,
+            (Err(IgnoreReason::AsGiven), _) => return Answer::Leave,
             (Err(_), program) => {
                 self.ignore(program, WARM);
                 return Answer::Leave;
@@ -204,33 +205,34 @@ impl Judge {
         answer
     }
 
-    /// What is done for a start, begun; or why it is left alone.
+    /// Begins what is done for a start, or says why the start is ignored.
     pub(super) fn decide(
         &mut self,
-        (key, uid): (Key, u32),
+        key: Key,
+        uid: u32,
         arguments: &Arguments,
         origin: Instant,
-    ) -> Result<Active, Left> {
+    ) -> Result<Active, IgnoreReason> {
         if self.is_under_way(&key) {
             self.state.count(|counts| counts.running += 1);
-            return Err(Left::Alone);
+            return Err(IgnoreReason::Alone);
         }
         let mut start = match self.store.key(&key).exists() {
-            true => self.known(&key, arguments),
+            true => self.decide_known(&key, arguments),
             false => Start::new(Decision::Record),
         };
         if start.bypass().is_some() {
             self.state.count(|counts| counts.bypassed += 1);
             return Err(match start.in_memory() {
-                Some(in_memory) => Left::InMemory(in_memory),
-                None if start.is_warm_as_given() => Left::AsGiven,
-                None => Left::Alone,
+                Some(in_memory) => IgnoreReason::InMemory(in_memory),
+                None if start.is_warm_as_given() => IgnoreReason::AsGiven,
+                None => IgnoreReason::Alone,
             });
         }
-        self.begin((&key, uid), &mut start, origin);
-        // Of what is declined nothing is asked.
+        self.start_replay(&key, uid, &mut start, origin);
+        // A declined start needs no exact recording.
         let exact = (start.is_to_be_exact())
-            .then(|| self.exact.begin(Instant::now()))
+            .then(|| self.exact.start(Instant::now()))
             .flatten();
         self.count(&start);
         Ok(Active {
@@ -253,16 +255,16 @@ impl Judge {
     }
 
     /// Reads ahead for a start that is not recorded, if it is cold and has a plan.
-    pub(super) fn read_ahead(&mut self, (key, uid): (Key, u32), arguments: &Arguments, origin: Instant) {
+    pub(super) fn read_ahead(&mut self, key: Key, uid: u32, arguments: &Arguments, origin: Instant) {
         if self.is_under_way(&key) {
             self.state.count(|counts| counts.running += 1);
             return;
         }
-        let mut start = self.known(&key, arguments);
+        let mut start = self.decide_known(&key, arguments);
         if start.bypass().is_some() {
             self.state.count(|counts| counts.bypassed += 1);
         }
-        self.begin((&key, uid), &mut start, origin);
+        self.start_replay(&key, uid, &mut start, origin);
         if start.replay().is_none() {
             return;
         }
@@ -272,8 +274,8 @@ impl Judge {
             .insert(self.unrecorded, Active::new(key, uid, start, origin));
     }
 
-    /// The key of a user's start, if something is known of it. What nobody's start has taught, only `headstart run`, serves all: whoever could
-    /// have that run is the administrator.
+    /// The key of a user's start, if something is known of it. What nobody's start has taught, only
+    /// `headstart run`, serves all: whoever could have that run is the administrator.
     pub(super) fn known_key(&self, key: Key, uid: u32) -> Option<Key> {
         let for_all = |key: &Key| {
             let kept = self.store.key(key);
@@ -284,8 +286,8 @@ impl Judge {
         self.store.key(&known).is_served().then_some(known)
     }
 
-    /// Whose start it is; `None` if nothing is to be done for it.
-    fn whose(&mut self, start: &Noticed) -> Option<Whose> {
+    /// The owner of a start; `None` if nothing is to be done for it.
+    fn owner_of(&mut self, start: &Noticed) -> Option<StartOwner> {
         let Some(path) = &start.path else {
             // On a file system that this process does not see.
             self.ignore(Some(start.program), IGNORED);
@@ -296,24 +298,28 @@ impl Judge {
             // Where the kernel could not read them, they are looked for.
             arguments: Some(&*start.arguments).filter(|line| !line.is_empty()),
         };
-        let mut process = match Process::of(start.pid, path, facts) {
+        let mut process = match Process::read(start.pid, path, facts) {
             Ok(process) => process,
             Err(missed) => {
-                // One that has ended already has not waited for long. Of those that follow at once nobody needs to be told.
-                self.ignore(Some(start.program).filter(|_| missed == Missed::Gone), GONE);
+                // One that has ended already has not waited for long. Of those that follow at once nobody
+                // needs to be told.
+                self.ignore(
+                    Some(start.program).filter(|_| missed == ProcessChanged::Gone),
+                    GONE,
+                );
                 return None;
             }
         };
         let active = &self.active;
         process.is_service_if(|service| active.values().any(|one| one.service.as_deref() == Some(service)));
-        let found = process.whose(&self.store);
-        let plain = found.as_ref().map(|(plain, _)| plain);
+        let keys = process.start_keys(&self.store);
+        let plain = keys.as_ref().map(|(plain, _)| plain);
         // What a launcher is given to start the kernel does not tell apart.
-        let is_launcher = |(plain, whose): &(Key, keys::Whose)| {
+        let is_launcher = |(plain, whose): &(Key, keys::StartKey)| {
             key_of_user(plain.clone(), process.uid).is_some_and(|plain| plain != whose.key)
         };
         let by_executable = start.program == start.executable;
-        let is_told = !found.as_ref().is_some_and(is_launcher)
+        let is_told = !keys.as_ref().is_some_and(is_launcher)
             && match by_executable {
                 true => plain.is_some_and(|key| process.is_plain(key)),
                 false => process.is_told_apart(plain),
@@ -323,7 +329,7 @@ impl Judge {
         }
         // Else it is that of others, too.
         let program = Some(start.program).filter(|_| is_told);
-        let Some((_, keys::Whose { key, rest })) = found else {
+        let Some((_, keys::StartKey { key, rest })) = keys else {
             self.ignore(program, IGNORED);
             return None;
         };
@@ -333,7 +339,7 @@ impl Judge {
             self.ignore(program, WARM);
             return None;
         }
-        Some(Whose {
+        Some(StartOwner {
             key,
             rest,
             arguments: process.arguments(),
@@ -344,8 +350,8 @@ impl Judge {
     }
 
     /// What is decided for a start of a known key.
-    fn known(&mut self, key: &Key, arguments: &Arguments) -> Start {
-        let asked = Asked {
+    fn decide_known(&mut self, key: &Key, arguments: &Arguments) -> Start {
+        let asked = StartRequest {
             store: self.store.clone(),
             key: key.clone(),
             arguments: arguments.clone(),
@@ -360,11 +366,11 @@ impl Judge {
     }
 
     /// Begins the replay, if that was decided and there is room for it.
-    fn begin(&mut self, (key, uid): (&Key, u32), start: &mut Start, origin: Instant) {
+    fn start_replay(&mut self, key: &Key, uid: u32, start: &mut Start, origin: Instant) {
         if *start.decision() != Decision::Replay {
             return;
         }
-        self.replays.retain(|(_, life)| life.goes_on());
+        self.replays.retain(|(_, life)| life.is_running());
         if !has_room(self.replays.iter().map(|(user, _)| *user), uid) {
             return start.decline();
         }
@@ -374,7 +380,7 @@ impl Judge {
             beside: true,
             ..headstart_replay::Options::new(origin)
         };
-        if let Err(error) = start.begin(options) {
+        if let Err(error) = start.start_replay(options) {
             log(&format!("{key}: not replaying: {error}"));
         }
         self.replays
@@ -444,7 +450,8 @@ mod tests {
         assert!(beside(&[7; 5], 7) && !beside(&[7; 6], 7) && beside(&[7; 6], 8));
     }
 
-    /// A key with a plan that reads something and cannot be replayed: its pages have another size than this machine's.
+    /// A key with a plan that reads something and cannot be replayed: its pages have another size than this
+    /// machine's.
     fn with_plan(store: &Store) -> Key {
         let key = Key::new("/usr/bin/x").unwrap();
         let cost = Cost {
@@ -494,7 +501,7 @@ mod tests {
         };
         let mut judge = Judge::new(options, state, true);
         let active = judge
-            .decide((key, 0), &Arguments::default(), Instant::now())
+            .decide(key, 0, &Arguments::default(), Instant::now())
             .ok()
             .unwrap();
         assert_eq!(active.start.mode(), Mode::Declined);

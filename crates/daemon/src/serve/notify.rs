@@ -1,4 +1,5 @@
-//! What the service manager is told, as sd_notify(3) tells it: a datagram to the socket that the environment names.
+//! What the service manager is told, as sd_notify(3) tells it: a datagram to the socket that the environment
+//! names.
 
 use std::cell::Cell;
 use std::ffi::OsStr;
@@ -32,19 +33,19 @@ impl Manager {
 
     /// Starts are noticed from now on.
     pub(super) fn ready(&self) {
-        self.tell("READY=1\nSTATUS=Notices every start");
+        self.notify("READY=1\nSTATUS=Notices every start");
     }
 
     /// The machine has come to rest, and so many programs are known.
-    pub(super) fn known(&self, programs: usize) {
-        self.tell(&format!(
+    pub(super) fn notify_known(&self, programs: usize) {
+        self.notify(&format!(
             "STATUS=Notices every start; programs known when it began: {programs}"
         ));
     }
 
     /// It ends.
     pub(super) fn stopping(&self) {
-        self.tell("STOPPING=1");
+        self.notify("STOPPING=1");
     }
 
     /// How often it wants to hear that this process is [alive](Manager::alive).
@@ -57,11 +58,11 @@ impl Manager {
         let due = |every: Duration| self.last.get().elapsed() * 2 >= every;
         if self.every.is_some_and(due) {
             self.last.set(Instant::now());
-            self.tell("WATCHDOG=1");
+            self.notify("WATCHDOG=1");
         }
     }
 
-    fn tell(&self, what: &str) {
+    fn notify(&self, what: &str) {
         if let Some(socket) = &self.socket {
             // A manager that does not listen any more needs no word.
             let _ = socket.send(what.as_bytes());
@@ -103,7 +104,7 @@ mod tests {
             };
             manager.ready();
             manager.alive();
-            manager.known(3);
+            manager.notify_known(3);
             manager.stopping();
             let mut heard = [0; 128];
             let known = "STATUS=Notices every start; programs known when it began: 3";

@@ -4,7 +4,7 @@ use super::users::key_of_user;
 use crate::key::{self, Exec, MOST_ARGUMENTS, MOST_BYTES};
 use headstart_model::Key;
 use headstart_start::Arguments;
-use headstart_start::keys::{Whose, of_what_it_starts};
+use headstart_start::keys::{StartKey, as_launcher};
 use headstart_store::Store;
 use headstart_system::executions::executed_with;
 use headstart_system::owner::owner;
@@ -31,8 +31,8 @@ const MOST_OF_TREE: usize = 256;
 /// More than /proc tells of a process's users and memory.
 const STATUS: u64 = 8192;
 
-/// What process 1, and users' own managers, execute first in the process of each service (systemd 255 and later). Its arguments are the same
-/// for many of them.
+/// What process 1, and users' own managers, execute first in the process of each service (systemd 255 and
+/// later). Its arguments are the same for many of them.
 const EXECUTOR: &str = "systemd-executor";
 
 /// Where control groups are: the only hierarchy, or that beside those of version 1.
@@ -41,12 +41,13 @@ const CGROUPS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
 /// So much is read of who is in one, bytes: one that is not the first is told by the first others.
 const PROCESSES: u64 = 1024;
 
-/// Why a process is not looked at.
+/// Why a process is not the one that was noticed.
 #[derive(Debug, PartialEq)]
-pub(super) enum Missed {
+pub(super) enum ProcessChanged {
     /// It has ended.
     Gone,
-    /// It executes something else by now, which is told as well, unless it does so in another mount namespace.
+    /// It executes something else by now, which is told as well, unless it does so in another mount
+    /// namespace.
     Another,
 }
 
@@ -67,8 +68,8 @@ pub(super) struct Process {
     has_more: bool,
     /// The control group, of what process 1 has started.
     cgroup: Option<String>,
-    /// Whether it is the first in its control group: of what process 1 has for a child, so that alone begins the service. What a process of the service
-    /// left behind when it ended is process 1's child, too.
+    /// Whether it is the first in its control group: of what process 1 has for a child, so that alone begins
+    /// the service. What a process of the service left behind when it ended is process 1's child, too.
     is_first: bool,
     cwd: Option<PathBuf>,
     /// Whose it is.
@@ -76,27 +77,29 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// The process with this number, which executes this; what of it is told already /proc is not asked for.
-    pub(super) fn of(pid: u32, executable: &[u8], facts: Facts<'_>) -> Result<Process, Missed> {
+    /// Reads the process with this number, which executes this file. Facts that are known already are not
+    /// read from /proc.
+    pub(super) fn read(pid: u32, executable: &[u8], facts: Facts<'_>) -> Result<Process, ProcessChanged> {
         let (parent, uid) = match facts.parent_and_user {
             Some(both) => both,
             None => {
-                let stat = ProcessStat::of(pid).ok_or(Missed::Gone)?;
-                (stat.parent, user_of(pid).ok_or(Missed::Gone)?)
+                let stat = ProcessStat::for_process(pid).ok_or(ProcessChanged::Gone)?;
+                (stat.parent, user_of(pid).ok_or(ProcessChanged::Gone)?)
             }
         };
         let line = match facts.arguments {
             Some(line) => line.to_vec(),
-            None => executed_with(pid, uid, COMMAND_LINE).ok_or(Missed::Gone)?,
+            None => executed_with(pid, uid, COMMAND_LINE).ok_or(ProcessChanged::Gone)?,
         };
         // What else is told of it is of what it executes now.
-        let now = std::fs::read_link(format!("/proc/{pid}/exe")).map_err(|_| Missed::Gone)?;
+        let now = std::fs::read_link(format!("/proc/{pid}/exe")).map_err(|_| ProcessChanged::Gone)?;
         // Its file may have been replaced while it began.
         let (now, _) = key::told_by_proc(now);
         if !key::are_one(&now, Path::new(OsStr::from_bytes(executable))) {
-            return Err(Missed::Another);
+            return Err(ProcessChanged::Another);
         }
-        // What a service starts is a program like any other; what process 1 starts in a cgroup is the service.
+        // What a service starts is a program like any other; what process 1 starts in a cgroup is the
+        // service.
         let cgroup = (parent == 1).then(|| read(format!("/proc/{pid}/cgroup"), CGROUP));
         let cgroup = cgroup.flatten().and_then(|text| cgroup_of(&text));
         let is_first = cgroup.as_deref().is_some_and(|cgroup| {
@@ -123,8 +126,8 @@ impl Process {
             .filter(|cgroup| key::unit(cgroup).is_some())
     }
 
-    /// Takes it for a program of its own where it does not begin its service, and that does not begin just now: what cron has begun, or a daemon that
-    /// has put itself into the background.
+    /// Takes it for a program of its own where it does not begin its service, and that does not begin just
+    /// now: what cron has begun, or a daemon that has put itself into the background.
     pub(super) fn is_service_if(&mut self, begins: impl Fn(&str) -> bool) {
         let is_one = self.is_first || self.service().is_some_and(begins);
         self.cgroup = self.cgroup.take().filter(|_| is_one);
@@ -145,19 +148,20 @@ impl Process {
         self.key_with(&self.argv)
     }
 
-    /// The same, and as its user's, with the arguments that this says nothing of: of a program that turned out to be a launcher it is what that starts.
-    pub(super) fn whose(&self, store: &Store) -> Option<(Key, Whose)> {
-        let whose = key::whose(&self.exec(&self.argv))?;
+    /// The same, and as its user's, with the arguments that this says nothing of: of a program that turned
+    /// out to be a launcher it is what that starts.
+    pub(super) fn start_keys(&self, store: &Store) -> Option<(Key, StartKey)> {
+        let whose = key::start_key(&self.exec(&self.argv))?;
         let plain = whose.key.clone();
-        let whose = Whose {
+        let whose = StartKey {
             key: key_of_user(whose.key, self.uid)?,
             ..whose
         };
-        Some((plain, of_what_it_starts(store, whose)))
+        Some((plain, as_launcher(store, whose)))
     }
 
-    /// Whether all starts that the kernel takes for the same as this one are: it knows an interpreter's first arguments (`what_it_does`,
-    /// watch.h), and of a control group nothing.
+    /// Whether all starts that the kernel takes for the same as this one are: it knows an interpreter's first
+    /// arguments (`what_it_does`, watch.h), and of a control group nothing.
     pub(super) fn is_told_apart(&self, key: Option<&Key>) -> bool {
         let is_option =
             |argument: &&Vec<u8>| argument.starts_with(b"-") && **argument != b"-c" && **argument != b"-e";
@@ -168,7 +172,7 @@ impl Process {
         if self.cgroup.is_none() && self.argv.len() <= known {
             return true;
         }
-        let by_itself = key::of(&Exec {
+        let by_itself = key::for_exec(&Exec {
             executable: &self.executable,
             argv: &self.argv[..known.min(self.argv.len())],
             cgroup: None,
@@ -190,7 +194,7 @@ impl Process {
     }
 
     fn key_with(&self, argv: &[Vec<u8>]) -> Option<Key> {
-        key::of(&self.exec(argv))
+        key::for_exec(&self.exec(argv))
     }
 
     fn exec<'a>(&'a self, argv: &'a [Vec<u8>]) -> Exec<'a> {
@@ -204,7 +208,8 @@ impl Process {
     }
 }
 
-/// Whose process it is: who has begun it, also where it may do what another may (a program with the setuid bit), or has made the user namespace that it is in.
+/// Whose process it is: who has begun it, also where it may do what another may (a program with the setuid
+/// bit), or has made the user namespace that it is in.
 fn user_of(pid: u32) -> Option<u32> {
     Some(owner(pid, real_user_of(pid)?))
 }
@@ -237,7 +242,7 @@ pub(super) fn shares_mounts(pid: u32) -> bool {
 /// Whether a process has this program among its ancestors, as far as those live.
 pub(super) fn is_started_by(pid: u32, program: &[u8]) -> bool {
     let parent = |pid: &u32| {
-        ProcessStat::of(*pid)
+        ProcessStat::for_process(*pid)
             .map(|stat| stat.parent)
             .filter(|pid| *pid > 1)
     };
@@ -251,7 +256,8 @@ pub(super) fn is_started_by(pid: u32, program: &[u8]) -> bool {
         .any(is_it)
 }
 
-/// A process and the descendants that it has now which are the same user's, as far as they and their threads are few. root's are all.
+/// A process and the descendants that it has now which are the same user's, as far as they and their threads
+/// are few. root's are all.
 pub(super) fn tree_of(pid: u32, uid: u32) -> Vec<u32> {
     let mut tree = vec![pid];
     let (mut next, mut threads_left) = (0, MOST_OF_TREE);
@@ -266,11 +272,11 @@ pub(super) fn tree_of(pid: u32, uid: u32) -> Vec<u32> {
             threads_left -= 1;
             let children = read(thread.path().join("children"), CHILDREN).unwrap_or_default();
             let text = String::from_utf8_lossy(&children);
-            let found = text
+            let children = text
                 .split_ascii_whitespace()
                 .filter_map(|pid| pid.parse::<u32>().ok());
             tree.extend(
-                found
+                children
                     .filter(is_theirs)
                     .take(MOST_OF_TREE - tree.len().min(MOST_OF_TREE)),
             );
@@ -302,7 +308,8 @@ fn cgroup_of(text: &[u8]) -> Option<String> {
     String::from_utf8(line.to_vec()).ok()
 }
 
-/// Whether nobody is in a control group but this process and what it has begun itself, as systemd's `(sd-pam)`. Where that cannot be told it is.
+/// Whether nobody is in a control group but this process and what it has begun itself, as systemd's
+/// `(sd-pam)`. Where that cannot be told it is.
 fn is_first_in(root: &Path, cgroup: &str, pid: u32) -> bool {
     let path = root.join(cgroup.trim_start_matches('/')).join("cgroup.procs");
     let Some(text) = read(path, PROCESSES) else {
@@ -312,7 +319,7 @@ fn is_first_in(root: &Path, cgroup: &str, pid: u32) -> bool {
     let mut others = text
         .split_ascii_whitespace()
         .filter_map(|word| word.parse::<u32>().ok());
-    others.all(|other| other == pid || ProcessStat::of(other).is_none_or(|stat| stat.parent == pid))
+    others.all(|other| other == pid || ProcessStat::for_process(other).is_none_or(|stat| stat.parent == pid))
 }
 
 fn read(path: impl AsRef<Path>, most: u64) -> Option<Vec<u8>> {
@@ -355,23 +362,30 @@ mod tests {
     #[test]
     fn what_the_kernel_takes_for_the_same_has_one_key() {
         let told = |process: &Process| process.is_told_apart(process.key().as_ref());
-        let of = |executable: &str, argv: &[&str]| told(&process(executable, argv));
-        assert!(of("/usr/bin/cat", &["cat", "a", "b"]));
-        assert!(of("/usr/bin/python3", &["python3", "/srv/a.py", "x"]));
-        assert!(of("/usr/bin/python3", &["python3", "-m", "http.server", "80"]));
-        assert!(of("/usr/bin/python3", &["python3", "-c", "import os"]));
+        let key_for = |executable: &str, argv: &[&str]| told(&process(executable, argv));
+        assert!(key_for("/usr/bin/cat", &["cat", "a", "b"]));
+        assert!(key_for("/usr/bin/python3", &["python3", "/srv/a.py", "x"]));
+        assert!(key_for(
+            "/usr/bin/python3",
+            &["python3", "-m", "http.server", "80"]
+        ));
+        assert!(key_for("/usr/bin/python3", &["python3", "-c", "import os"]));
         // What is run comes behind what the kernel looks at.
-        assert!(!of("/usr/bin/python3", &["python3", "-W", "ignore", "/srv/a.py"]));
-        assert!(!of(
+        assert!(!key_for(
+            "/usr/bin/python3",
+            &["python3", "-W", "ignore", "/srv/a.py"]
+        ));
+        assert!(!key_for(
             "/usr/bin/java",
             &["java", "-Xmx1g", "-XX:+UseG1GC", "-jar", "/srv/a.jar"]
         ));
-        assert!(!of("/usr/bin/flatpak", &["flatpak", "run", "org.gimp.GIMP"]));
-        // A service is another than one that is started by hand, and all services of systemd begin the same way.
+        assert!(!key_for("/usr/bin/flatpak", &["flatpak", "run", "org.gimp.GIMP"]));
+        // A service is another than one that is started by hand, and all services of systemd begin the same
+        // way.
         let mut service = process("/usr/sbin/cron", &["/usr/sbin/cron", "-f"]);
         service.cgroup = Some("/system.slice/cron.service".into());
         assert!(service.key().is_some() && !told(&service));
-        assert!(!of(
+        assert!(!key_for(
             "/usr/lib/systemd/systemd-executor",
             &["systemd-executor", "--deserialize", "43"]
         ));
@@ -388,24 +402,27 @@ mod tests {
         // It is not answered in time where the machine is busy.
         let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
         let answered = |path: &[u8], facts: Facts<'_>| loop {
-            match Process::of(pid, path, facts) {
-                Err(Missed::Gone) if std::time::Instant::now() < until => std::thread::yield_now(),
+            match Process::read(pid, path, facts) {
+                Err(ProcessChanged::Gone) if std::time::Instant::now() < until => std::thread::yield_now(),
                 found => break found,
             }
         };
-        let found = answered(&own, nothing).unwrap();
-        assert_eq!(found.uid, rustix::process::getuid().as_raw());
+        let process = answered(&own, nothing).unwrap();
+        assert_eq!(process.uid, rustix::process::getuid().as_raw());
         let arguments: Vec<Vec<u8>> = std::env::args().map(String::into_bytes).collect();
-        assert_eq!(found.argv, arguments);
+        assert_eq!(process.argv, arguments);
         let facts = Facts {
             parent_and_user: Some((7, 4711)),
             arguments: Some(b"x\0"),
         };
-        let found = Process::of(pid, &own, facts).unwrap();
-        assert_eq!((found.argv, found.uid), (vec![b"x".to_vec()], 4711));
+        let process = Process::read(pid, &own, facts).unwrap();
+        assert_eq!((process.argv, process.uid), (vec![b"x".to_vec()], 4711));
         for facts in [nothing, facts] {
-            assert_eq!(answered(b"/bin/sh", facts).err(), Some(Missed::Another));
-            assert_eq!(Process::of(u32::MAX / 2, &own, facts).err(), Some(Missed::Gone));
+            assert_eq!(answered(b"/bin/sh", facts).err(), Some(ProcessChanged::Another));
+            assert_eq!(
+                Process::read(u32::MAX / 2, &own, facts).err(),
+                Some(ProcessChanged::Gone)
+            );
         }
     }
 
@@ -444,17 +461,18 @@ mod tests {
         std::fs::remove_dir(at("gone")).unwrap();
         std::fs::copy("/bin/sleep", at("new")).unwrap();
         std::fs::rename(at("new"), at("replaced")).unwrap();
-        let found: Vec<Option<String>> = ["kept", "kept (deleted)", "replaced"]
+        let names: Vec<Option<String>> = ["kept", "kept (deleted)", "replaced"]
             .iter()
             .zip(&children)
             .map(|(name, child)| {
                 let path = at(name).into_os_string().into_encoded_bytes();
-                // Not read of the process: on a busy machine, or beside other tests' questions of the same user, that is not answered in time.
+                // Not read of the process: on a busy machine, or beside other tests' questions of the same
+                // user, that is not answered in time.
                 let facts = Facts {
                     arguments: Some(b"sleep\x0060\0"),
                     ..Facts::default()
                 };
-                let process = Process::of(child.id(), &path, facts).ok()?;
+                let process = Process::read(child.id(), &path, facts).ok()?;
                 assert_eq!(process.cwd, None, "{name}");
                 Some(process.key()?.to_string())
             })
@@ -466,7 +484,7 @@ mod tests {
         }
         let expected =
             ["kept", "kept (deleted)", "replaced"].map(|name| Some(at(name).display().to_string()));
-        assert_eq!(found, expected);
+        assert_eq!(names, expected);
         assert_eq!(process(std::str::from_utf8(&gone).unwrap(), &["x"]).key(), None);
         // A script of a directory that is gone has no key.
         let script = Process {
@@ -487,7 +505,7 @@ mod tests {
             std::fs::write(dir.path().join("system.slice/x.service/cgroup.procs"), text).unwrap();
             is_first_in(dir.path(), "/system.slice/x.service", of)
         };
-        let found = [
+        let firsts = [
             is_first(own, &[own]),
             is_first(own, &[own, child.id()]),
             is_first(own, &[own, u32::MAX / 2]),
@@ -495,7 +513,7 @@ mod tests {
         ];
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!(found, [true, true, true, false]);
+        assert_eq!(firsts, [true, true, true, false]);
         assert!(is_first_in(dir.path(), "/none", own), "nobody can tell");
         let of = |is_first, begins: bool| {
             let mut service = process("/usr/bin/job", &["job"]);

@@ -5,15 +5,15 @@ use headstart_store::{KeyDir, Store, StoreError};
 use std::collections::HashMap;
 use std::time::SystemTime;
 
-/// All that is kept of programs, bytes: 64 MiB, less what some starts add until it is looked at again. A program has some hundred KiB,
-/// most of it traces.
+/// All that is kept of programs, bytes: 64 MiB, less what some starts add until it is looked at again. A
+/// program has some hundred KiB, most of it traces.
 pub(super) const MOST_BYTES: u64 = 56 << 20;
 
 /// The key that is no program's.
 const BOOT: &str = "boot";
 
 /// What is kept of one program.
-struct Kept {
+struct KeptProgram {
     dir: KeyDir,
     used: SystemTime,
     size: u64,
@@ -27,12 +27,12 @@ struct Sizes {
 }
 
 impl Sizes {
-    fn add(&mut self, kept: &Kept) {
+    fn add(&mut self, kept: &KeptProgram) {
         self.total += kept.size;
         *self.of_users.entry(kept.dir.key().user()).or_default() += kept.size;
     }
 
-    fn remove(&mut self, kept: &mut Kept, bytes: u64) {
+    fn remove(&mut self, kept: &mut KeptProgram, bytes: u64) {
         kept.size = kept.size.saturating_sub(bytes);
         self.total = self.total.saturating_sub(bytes);
         if let Some(all) = self.of_users.get_mut(&kept.dir.key().user()) {
@@ -40,8 +40,9 @@ impl Sizes {
         }
     }
 
-    /// Whether it is of one who has more than a share of so many bytes: half of that is the system's, the other half that of all users together, who share it alike.
-    fn is_of_one_with_more(&self, kept: &Kept, most: u64) -> bool {
+    /// Whether it is of one who has more than a share of so many bytes: half of that is the system's, the
+    /// other half that of all users together, who share it alike.
+    fn is_of_one_with_more(&self, kept: &KeptProgram, most: u64) -> bool {
         let user = kept.dir.key().user();
         let users = self.of_users.keys().flatten().count().max(1) as u64;
         let share = match user {
@@ -52,29 +53,30 @@ impl Sizes {
     }
 }
 
-/// Removes traces, then whole keys, of those programs first whose replays have gained least, until the rest has at most
-/// `most` bytes: of the programs of those who have more than their share, so that nobody drives out what others have. What somebody writes just now stays.
-pub(super) fn within(store: &Store, most: u64) -> Result<(), StoreError> {
+/// Removes traces, then whole keys, of those programs first whose replays have gained least, until the rest
+/// has at most `most` bytes: of the programs of those who have more than their share, so that nobody drives
+/// out what others have. What somebody writes just now stays.
+pub(super) fn trim_to(store: &Store, most: u64) -> Result<(), StoreError> {
     let mut sizes = Sizes::default();
-    let mut all = Vec::new();
+    let mut programs = Vec::new();
     for key in store.keys()? {
         if key.as_str() != BOOT {
             let dir = store.key(&key);
             let (used, size) = dir.last_used_and_size();
-            let kept = Kept { dir, used, size };
+            let kept = KeptProgram { dir, used, size };
             sizes.add(&kept);
-            all.push(kept);
+            programs.push(kept);
         }
     }
     if sizes.total <= most {
         return Ok(());
     }
-    all.sort_by_cached_key(|kept| (gained_ns(&kept.dir), kept.used));
+    programs.sort_by_cached_key(|kept| (gained_ns(&kept.dir), kept.used));
     // One that cannot be removed does not keep the others.
     let mut failed = None;
     for of_all in [false, true] {
-        let is_one = |sizes: &Sizes, kept: &Kept| of_all || sizes.is_of_one_with_more(kept, most);
-        for kept in &mut all {
+        let is_one = |sizes: &Sizes, kept: &KeptProgram| of_all || sizes.is_of_one_with_more(kept, most);
+        for kept in &mut programs {
             if sizes.total <= most {
                 return Ok(());
             }
@@ -86,7 +88,7 @@ pub(super) fn within(store: &Store, most: u64) -> Result<(), StoreError> {
                 }
             }
         }
-        for kept in &mut all {
+        for kept in &mut programs {
             if sizes.total <= most {
                 return Ok(());
             }
@@ -104,7 +106,8 @@ pub(super) fn within(store: &Store, most: u64) -> Result<(), StoreError> {
     failed.map_or(Ok(()), Err)
 }
 
-/// What replays of a program have saved so far, nanoseconds, as far as its outcomes are kept and as it is told everywhere; 0 where no difference is shown.
+/// What replays of a program have saved so far, nanoseconds, as far as its outcomes are kept and as it is
+/// told everywhere; 0 where no difference is shown.
 fn gained_ns(kept: &KeyDir) -> u64 {
     let outcomes = kept.outcomes(|_| {});
     let saved = saved_ns(&outcomes, &compare(&outcomes));
@@ -151,10 +154,10 @@ mod tests {
         let count = |end: &str| left().iter().filter(|key| key.ends_with(end)).count();
         let size_of = |key: &Key| store.key(key).last_used_and_size().1;
         let size: u64 = store.keys().unwrap().iter().map(size_of).sum();
-        within(&store, size - 1).unwrap();
+        trim_to(&store, size - 1).unwrap();
         assert_eq!([count(" 1000"), count(" 1001"), count("/a")], [6, 1, 1]);
         // Four and a half of the nine, though that user's have gained most.
-        within(&store, size / 2).unwrap();
+        trim_to(&store, size / 2).unwrap();
         assert_eq!([count(" 1000"), count(" 1001"), count("/a")], [2, 1, 1]);
     }
 
@@ -170,12 +173,12 @@ mod tests {
         std::fs::remove_file(&lock).unwrap();
         std::fs::create_dir(&lock).unwrap();
         let most = size_of("least") + size_of("much");
-        let told = within(&store, most).map_err(|error| error.to_string());
+        let told = trim_to(&store, most).map_err(|error| error.to_string());
         let left: Vec<String> = store.keys().unwrap().iter().map(|k| k.to_string()).collect();
         assert_eq!(left, ["least", "much"]);
         // What could be removed is enough, so nothing has to be told.
         assert_eq!(told, Ok(()));
-        let told = within(&store, 1).map_err(|error| error.to_string());
+        let told = trim_to(&store, 1).map_err(|error| error.to_string());
         assert!(told.as_ref().is_err_and(|why| why.contains("lock")), "{told:?}");
         assert_eq!(store.keys().unwrap(), [Key::new("least").unwrap()]);
     }
@@ -189,14 +192,14 @@ mod tests {
         }
         let names = || -> Vec<String> { store.keys().unwrap().iter().map(|k| k.to_string()).collect() };
         let size: u64 = {
-            let of = |name: &str| store.key(&Key::new(name).unwrap()).last_used_and_size().1;
-            of("much") + of("little") + of("none")
+            let size_of_key = |name: &str| store.key(&Key::new(name).unwrap()).last_used_and_size().1;
+            size_of_key("much") + size_of_key("little") + size_of_key("none")
         };
-        within(&store, size).unwrap();
+        trim_to(&store, size).unwrap();
         assert_eq!(names().len(), 4, "it fits");
-        within(&store, size - 1).unwrap();
+        trim_to(&store, size - 1).unwrap();
         assert_eq!(names(), ["boot", "little", "much"]);
-        within(&store, 1).unwrap();
+        trim_to(&store, 1).unwrap();
         assert_eq!(names(), ["boot"]);
     }
 }

@@ -21,7 +21,7 @@ impl Running {
         let processes: Vec<Process> = living
             .iter()
             .take(PROCESSES)
-            .filter_map(|pid| Some((*pid, ProcessStat::of(*pid)?.start_ticks)))
+            .filter_map(|pid| Some((*pid, ProcessStat::for_process(*pid)?.start_ticks)))
             .collect();
         if processes.is_empty() {
             return;
@@ -48,7 +48,7 @@ impl Running {
 }
 
 fn lives((pid, began): &Process) -> bool {
-    ProcessStat::of(*pid).is_some_and(|stat| stat.start_ticks == *began)
+    ProcessStat::for_process(*pid).is_some_and(|stat| stat.start_ticks == *began)
 }
 
 #[cfg(test)]

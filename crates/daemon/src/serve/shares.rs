@@ -7,11 +7,11 @@ use std::hash::Hash;
 pub(super) struct Shares<K> {
     most: usize,
     most_of_a_user: usize,
-    all: HashMap<K, One>,
+    all: HashMap<K, SlotUse>,
     last: u64,
 }
 
-struct One {
+struct SlotUse {
     /// `None`: the system's, or several users'.
     user: Option<u32>,
     turn: u64,
@@ -27,13 +27,14 @@ impl<K: Copy + Eq + Hash> Shares<K> {
         }
     }
 
-    /// One more, or one that is there already, anew; gives those that give way to it: the oldest of the same user, or of whoever has the most.
+    /// One more, or one that is there already, anew; gives those that give way to it: the oldest of the same
+    /// user, or of whoever has the most.
     pub(super) fn add(&mut self, key: K, user: Option<u32>) -> Vec<K> {
         self.last += 1;
         let turn = self.last;
         if let Some(one) = self.all.get_mut(&key) {
             let user = one.user.filter(|theirs| Some(*theirs) == user);
-            *one = One { user, turn };
+            *one = SlotUse { user, turn };
             return Vec::new();
         }
         let mut gone = Vec::new();
@@ -49,7 +50,7 @@ impl<K: Copy + Eq + Hash> Shares<K> {
                 gone.extend(self.remove_oldest_of(whose));
             }
         }
-        self.all.insert(key, One { user, turn });
+        self.all.insert(key, SlotUse { user, turn });
         gone
     }
 

@@ -1,12 +1,12 @@
-//! What all threads of the daemon share: what was counted, which operations are under way; and what is done for those who ask
-//! by the socket.
+//! What all threads of the daemon share: what was counted, which operations are under way; and what is done
+//! for those who ask by the socket.
 
 use super::rouse;
 use crate::apps::Apps;
 use crate::control::process::has_ended;
 use crate::key::of_operation;
 use crate::service::{App, Peer, Reading, Service, ServiceError};
-use headstart_model::{Key, Named};
+use headstart_model::{Key, NamedFiles};
 use headstart_record::{Counts as NotTold, Executable, Program, Role};
 use headstart_replay::Replay;
 use headstart_start::plan_of;
@@ -21,12 +21,13 @@ use std::time::Instant;
 /// So many programs are read ahead at a time because somebody asked for it.
 const MOST_READING: usize = 4;
 
-/// So many operations are under way at a time, and so many of one user: there are 32 slots for all that is recorded.
+/// So many operations are under way at a time, and so many of one user: there are 32 slots for all that is
+/// recorded.
 const MOST_OPERATIONS: usize = 8;
 const MOST_OF_A_USER: usize = 2;
 
-/// So many of a user are known, and of all, with those of which nothing is recorded any more and whose process has not ended them: the oldest of
-/// those is forgotten first.
+/// So many of a user are known, and of all, with those of which nothing is recorded any more and whose
+/// process has not ended them: the oldest of those is forgotten first.
 const MOST_KNOWN_OF_A_USER: usize = 16;
 const MOST_KNOWN: usize = 1024;
 
@@ -86,12 +87,12 @@ struct Operation {
 
 impl Operation {
     fn lives(&self) -> bool {
-        ProcessStat::of(self.pid).is_some_and(|stat| stat.start_ticks == self.began)
+        ProcessStat::for_process(self.pid).is_some_and(|stat| stat.start_ticks == self.began)
     }
 }
 
 /// What the thread that answers is asked to do.
-pub(super) enum Asked {
+pub(super) enum Task {
     /// To begin an operation.
     Begin {
         operation: u64,
@@ -117,7 +118,7 @@ pub(super) struct State {
 struct Inner {
     counts: Counts,
     reading: Vec<Replay>,
-    asked: Vec<Asked>,
+    asked: Vec<Task>,
     to_know: Vec<(Executable, Role)>,
     to_ignore: Vec<Program>,
     /// By their numbers.
@@ -126,7 +127,8 @@ struct Inner {
 }
 
 impl Inner {
-    /// Makes room for one more than so many of these, if there are as many: the oldest go of which nothing is recorded any more.
+    /// Makes room for one more than so many of these, if there are as many: the oldest go of which nothing is
+    /// recorded any more.
     fn forget_operations(&mut self, most: usize, of_these: impl Fn(&Operation) -> bool) {
         let these = self
             .operations
@@ -148,7 +150,7 @@ impl Inner {
 impl State {
     pub(super) fn new(store: Store, wake: Arc<OwnedFd>) -> State {
         State {
-            apps: Apps::of(store.clone()),
+            apps: Apps::new(store.clone()),
             store,
             wake,
             inner: Mutex::default(),
@@ -195,7 +197,7 @@ impl State {
     }
 
     /// What the thread that answers is to do.
-    pub(super) fn asked(&self) -> Vec<Asked> {
+    pub(super) fn take_tasks(&self) -> Vec<Task> {
         std::mem::take(&mut self.lock().asked)
     }
 
@@ -239,7 +241,10 @@ impl Service for State {
             });
         };
         // No start has named anything.
-        let file = file.of_start(&Named::default()).map_err(failed)?.unwrap_or(file);
+        let file = file
+            .of_start(&NamedFiles::default())
+            .map_err(failed)?
+            .unwrap_or(file);
         let plan = file.plan().map_err(failed)?;
         let requests = plan.requests().take(plan.cut());
         let reading = requests.fold(Reading::default(), |sum, request| Reading {
@@ -263,7 +268,7 @@ impl Service for State {
             .ok_or_else(|| failed(format_args!("{name:?} is no name for an operation")))?;
         let pid = u32::try_from(peer.pid).map_err(failed)?;
         let gone = || failed(format_args!("process {pid} has ended"));
-        let began = ProcessStat::of(pid).ok_or_else(gone)?.start_ticks;
+        let began = ProcessStat::for_process(pid).ok_or_else(gone)?.start_ticks;
         // Had it ended before that was looked at, another may have been looked at.
         if peer.pidfd.as_ref().is_some_and(has_ended) {
             return Err(gone());
@@ -279,8 +284,8 @@ impl Service for State {
             .asked
             .iter()
             .fold((0, 0), |(all, theirs), asked| match asked {
-                Asked::Begin { uid, .. } => (all + 1, theirs + usize::from(*uid == peer.uid)),
-                Asked::End(_) => (all, theirs),
+                Task::Begin { uid, .. } => (all + 1, theirs + usize::from(*uid == peer.uid)),
+                Task::End(_) => (all, theirs),
             });
         if all.max(all_wait) >= MOST_OPERATIONS {
             return Err(ServiceError::TooMany(MOST_OPERATIONS));
@@ -301,7 +306,7 @@ impl Service for State {
                 over: false,
             },
         );
-        inner.asked.push(Asked::Begin {
+        inner.asked.push(Task::Begin {
             operation,
             key,
             uid: peer.uid,
@@ -320,7 +325,7 @@ impl Service for State {
             return Err(ServiceError::UnknownOperation(id));
         }
         inner.operations.remove(&id);
-        inner.asked.push(Asked::End(id));
+        inner.asked.push(Task::End(id));
         drop(inner);
         rouse(&self.wake);
         Ok(())
@@ -368,7 +373,7 @@ mod tests {
         );
         state.operation_is_over(second);
         state.end_operation(&peer(1000), second).unwrap();
-        assert_eq!(state.asked().len(), 4);
+        assert_eq!(state.take_tasks().len(), 4);
         let gone = Peer {
             pid: i32::MAX,
             ..peer(0)
@@ -390,7 +395,10 @@ mod tests {
                 state.end_operation(&peer(1000), operation).unwrap();
             }
         }
-        assert_eq!((begun, state.asked().len()), (MOST_OF_A_USER, 2 * MOST_OF_A_USER));
+        assert_eq!(
+            (begun, state.take_tasks().len()),
+            (MOST_OF_A_USER, 2 * MOST_OF_A_USER)
+        );
         assert!(
             state.begin_operation(&peer(1000), "load").is_ok(),
             "those were handled"
@@ -404,7 +412,7 @@ mod tests {
         for _ in 0..MOST_KNOWN_OF_A_USER * 3 {
             last = state.begin_operation(&peer(1000), "load").unwrap();
             state.operation_is_over(last);
-            state.asked();
+            state.take_tasks();
         }
         assert_eq!(state.lock().operations.len(), MOST_KNOWN_OF_A_USER);
         state.end_operation(&peer(1000), last).unwrap();

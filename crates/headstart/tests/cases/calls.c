@@ -1,4 +1,7 @@
-/* Looks up, lists and reads what is in a directory; with a second argument by the calls of 32-bit programs (int $0x80). */
+/*
+ * Looks up, lists and reads what is in a directory; with a second argument by the calls of 32-bit programs
+ * (int $0x80).
+ */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>

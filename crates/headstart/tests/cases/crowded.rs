@@ -1,15 +1,17 @@
-//! A machine with much of everything: what a start costs grows with what it uses, not with what the machine has.
+//! A machine with much of everything: what a start costs grows with what it uses, not with what the machine
+//! has.
 //!
-//! Judged by counts: bytes that headstart reads, of /proc too, and calls it makes for that (proc_pid_io(5)), where the worker and the command are children of
-//! the shell that counts.
+//! Judged by counts: bytes that headstart reads, of /proc too, and calls it makes for that (proc_pid_io(5)),
+//! where the worker and the command are children of the shell that counts.
 
 use crate::common::{Case, Ran, can_record, finish, is_root};
 use headstart_system::testing::ControlGroup;
 use std::path::Path;
 use std::process::Command;
 
-/// Recorded, replayed, warm; with what they read since in bytes and in calls. In a pid namespace of its own whatever headstart leaves behind is a child of
-/// the shell in the end, and what it read counts as the shell's once it has been waited for.
+/// Recorded, replayed, warm; with what they read since in bytes and in calls. In a pid namespace of its own
+/// whatever headstart leaves behind is a child of the shell in the end, and what it read counts as the
+/// shell's once it has been waited for.
 const STARTS: &str = r#"
 mount -t proc proc /proc || exit 1
 said() { while read -r what count; do case "$what" in rchar:|syscr:) echo "$1 $what $count";; esac; done </proc/$$/io; }
@@ -75,12 +77,12 @@ fn is_as_without(with: &Read, without: &Read) {
 
 /// What starts read may depend on what others have in memory: the best of several.
 fn best(case: &Case, directory: &Path, tag: &str, program: &str) -> Read {
-    let all: Vec<Read> = (0..2)
+    let reads: Vec<Read> = (0..2)
         .map(|turn| starts(case, directory, &format!("{tag}{turn}"), program))
         .collect();
     Read {
-        bytes: all.iter().map(|read| read.bytes).min().unwrap(),
-        calls: all.iter().map(|read| read.calls).min().unwrap(),
+        bytes: reads.iter().map(|read| read.bytes).min().unwrap(),
+        calls: reads.iter().map(|read| read.calls).min().unwrap(),
     }
 }
 
@@ -168,7 +170,8 @@ fn of_a_hundred_thousand_files_in_a_directory_those_are_looked_at_that_are_used(
     if !is_root() || !can_record() {
         return;
     }
-    // Of so many each lies in a block of its own of the large directory, which is used, too; all of its blocks are some hundred.
+    // Of so many each lies in a block of its own of the large directory, which is used, too; all of its
+    // blocks are some hundred.
     const USED: usize = 50;
     let (case, dir) = (Case::new(), directory());
     let program = |of: usize| {
@@ -196,7 +199,8 @@ fn five_hundred_processes_that_live_at_the_end_cost_as_much_as_they_do_without()
         |of: usize| format!("i=0; while [ $i -lt {of} ]; do sleep 1 & i=$((i + 1)); done; sleep 0.5");
     let one = best(&case, dir.path(), "one", &program(1));
     let many = best(&case, dir.path(), "many", &program(500));
-    // Each of those processes reads itself: the C library, 3 KiB in 4 calls. What is known of each costs some lines of /proc.
+    // Each of those processes reads itself: the C library, 3 KiB in 4 calls. What is known of each costs some
+    // lines of /proc.
     let (bytes, calls) = ((many.bytes - one.bytes) / 2000, (many.calls - one.calls) / 2000);
     assert!(
         bytes <= 8 << 10 && calls <= 16,
@@ -204,7 +208,8 @@ fn five_hundred_processes_that_live_at_the_end_cost_as_much_as_they_do_without()
     );
 }
 
-/// A daemon in namespaces of its own, with few mounts or thousands: what it reads while a program that it knows is started cold, and while things are mounted.
+/// A daemon in namespaces of its own, with few mounts or thousands: what it reads while a program that it
+/// knows is started cold, and while things are mounted.
 const DAEMON: &str = r#"
 mount -t proc proc /proc && mount -t tmpfs -o mode=755 t "$D" && mkdir "$D/fs" "$D/at" && truncate -s 64M "$D/i" && mkfs.ext4 -qF "$D/i" && mount -o loop "$D/i" "$D/fs" || exit 1
 cp /bin/cat "$D/fs/cat" && head -c 16M /dev/urandom >"$D/fs/file" || exit 1

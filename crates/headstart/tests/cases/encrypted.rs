@@ -106,26 +106,26 @@ fn start(state: &Path, at: &Path, words: &[&str]) -> Ran {
 
 /// All that is kept, with names of files and directories, as `headstart show` unpacks it.
 fn kept(state: &Path) -> String {
-    let mut all = String::new();
+    let mut text = String::new();
     let mut left = vec![state.to_owned()];
     while let Some(directory) = left.pop() {
         for one in fs::read_dir(directory).into_iter().flatten().flatten() {
             let path = one.path();
-            all.push_str(&format!("{}\n", path.display()));
+            text.push_str(&format!("{}\n", path.display()));
             if path.is_dir() {
                 left.push(path);
                 continue;
             }
-            all.push_str(&String::from_utf8_lossy(&fs::read(&path).unwrap()));
+            text.push_str(&String::from_utf8_lossy(&fs::read(&path).unwrap()));
             let shown = Command::new(crate::common::binary())
                 .arg("show")
                 .arg(&path)
                 .arg("--json")
                 .output();
-            all.push_str(&String::from_utf8_lossy(&shown.unwrap().stdout));
+            text.push_str(&String::from_utf8_lossy(&shown.unwrap().stdout));
         }
     }
-    all
+    text
 }
 
 #[track_caller]

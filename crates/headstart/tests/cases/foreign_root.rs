@@ -1,12 +1,13 @@
-//! A package that is installed into another root, by an emulator or below a filter of system calls that knows no openat2(2).
+//! A package that is installed into another root, by an emulator or below a filter of system calls that knows
+//! no openat2(2).
 
 use crate::common::{Case, binary};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// Runs the command behind it with a filter by which openat2(2) fails with the error of its first word, as below qemu-user 7.2 (ENOSYS) or an
-/// old container manager (EPERM).
+/// Runs the command behind it with a filter by which openat2(2) fails with the error of its first word, as
+/// below qemu-user 7.2 (ENOSYS) or an old container manager (EPERM).
 const WITHOUT_OPENAT2: &str = r#"
 import ctypes, errno, os, platform, struct, sys
 number, arch = 437, {"x86_64": 0xc000003e, "aarch64": 0xc00000b7}[platform.machine()]
@@ -37,7 +38,8 @@ fn without_openat2(error: &str, words: &[&str], state: Option<&Path>) -> Output 
     command.output().unwrap()
 }
 
-/// A root that can be enabled, some of whose directories are links, as in an image that is merged or ostree's.
+/// A root that can be enabled, some of whose directories are links, as in an image that is merged or
+/// ostree's.
 fn image(case: &Case, name: &str) -> PathBuf {
     let root = case.path(name);
     for directory in ["usr/lib/systemd", "opt/sbin", "etc/initramfs-tools", "var"] {
@@ -72,9 +74,9 @@ fn all(root: &Path, below: &Path, found: &mut Vec<(PathBuf, Vec<u8>)>) {
 }
 
 fn everything(root: &Path) -> Vec<(PathBuf, Vec<u8>)> {
-    let mut found = Vec::new();
-    all(root, root, &mut found);
-    found
+    let mut files = Vec::new();
+    all(root, root, &mut files);
+    files
 }
 
 #[test]

@@ -34,14 +34,14 @@ impl Links {
         }
     }
 
-    fn at(&self, name: &str) -> PathBuf {
+    fn path(&self, name: &str) -> PathBuf {
         self.disk.mount_point().join(name)
     }
 
     /// The other names are the last that were looked up.
     fn look_up_others(&self) {
         for dir in ["live", "cache"] {
-            for entry in fs::read_dir(self.at(dir)).unwrap() {
+            for entry in fs::read_dir(self.path(dir)).unwrap() {
                 fs::metadata(entry.unwrap().path()).unwrap();
             }
         }
@@ -74,7 +74,7 @@ impl Links {
     }
 }
 
-fn of(names: &[&str]) -> BTreeSet<String> {
+fn names_of(names: &[&str]) -> BTreeSet<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
@@ -118,12 +118,12 @@ fn a_name_looked_up_amid_the_start_changes_nothing() {
     }
     let links = Links::new("ext4");
     let command = "exec 3<live/data; ls -l cache >/dev/null; cat <&3 >/dev/null";
-    assert_eq!(links.recorded("bpf", command), of(&["/live/data"]));
+    assert_eq!(links.recorded("bpf", command), names_of(&["/live/data"]));
     // Nor is one that is gone by the end: then another is told that leads there.
     let command = "exec 3<live/data; mv live/data live/moved; cat <&3 >/dev/null; ls -l cache >/dev/null";
     let seen = links.recorded("bpf", command);
     assert_eq!(seen.len(), 1, "{seen:?}");
-    assert!(links.at(&seen.first().unwrap()[1..]).exists(), "{seen:?}");
+    assert!(links.path(&seen.first().unwrap()[1..]).exists(), "{seen:?}");
 }
 
 /// Where the descriptor came from somebody else, no look-up tells the name.
@@ -133,7 +133,7 @@ fn what_is_open_already_has_the_name_it_was_opened_by() {
         return;
     }
     let links = Links::new("ext4");
-    let data = links.at("live/data");
+    let data = links.path("live/data");
     let script = format!(
         "$H record --backend bpf -o trace -- cat <{} >/dev/null",
         data.display()
@@ -157,18 +157,22 @@ fn trees_of_links_are_recorded_by_their_own_names() {
     let links = Links::new("ext4");
     let mut names = vec![];
     for dir in ["store", "one", "two", "bound"] {
-        fs::create_dir(links.at(dir)).unwrap();
+        fs::create_dir(links.path(dir)).unwrap();
     }
     for i in 0..300 {
-        let store = links.at(&format!("store/{i:x}"));
+        let store = links.path(&format!("store/{i:x}"));
         fs::write(&store, format!("{i} ").repeat(3000)).unwrap();
         for tree in ["one", "two"] {
-            fs::hard_link(&store, links.at(&format!("{tree}/{i}"))).unwrap();
+            fs::hard_link(&store, links.path(&format!("{tree}/{i}"))).unwrap();
         }
         names.push(format!("/one/{i}"));
     }
-    symlink("one", links.at("current")).unwrap();
-    let bound = Mounted::new(&["--bind", links.at("two").to_str().unwrap()], &links.at("bound")).unwrap();
+    symlink("one", links.path("current")).unwrap();
+    let bound = Mounted::new(
+        &["--bind", links.path("two").to_str().unwrap()],
+        &links.path("bound"),
+    )
+    .unwrap();
     let names: BTreeSet<String> = names.into_iter().collect();
     for command in [
         "cat current/* >/dev/null; ls -lR store two >/dev/null",
@@ -181,7 +185,7 @@ fn trees_of_links_are_recorded_by_their_own_names() {
         "tracefs",
         "exec 3<one/7; cat one/7 <&3 >/dev/null; ls -l store two >/dev/null; sleep 1",
     );
-    assert_eq!(seen, of(&["/one/7"]));
+    assert_eq!(seen, names_of(&["/one/7"]));
     drop(bound);
 }
 
@@ -192,7 +196,7 @@ fn when_the_other_name_is_gone_the_start_is_still_read_ahead() {
         return;
     }
     let mut links = Links::new("ext4");
-    let data = links.at("live/data");
+    let data = links.path("live/data");
     let command = ["cat", data.to_str().unwrap()];
     for _ in 0..2 {
         links.disk.remount_cold().unwrap();
@@ -205,7 +209,7 @@ fn when_the_other_name_is_gone_the_start_is_still_read_ahead() {
             "--name",
             "h",
             "--json",
-            links.at(name).to_str().unwrap(),
+            links.path(name).to_str().unwrap(),
         ])
     };
     let is_known = || {
@@ -214,7 +218,7 @@ fn when_the_other_name_is_gone_the_start_is_still_read_ahead() {
         assert_eq!(known[0]["prefetched"], true, "{known}");
     };
     is_known();
-    fs::remove_file(links.at("cache/data")).unwrap();
+    fs::remove_file(links.path("cache/data")).unwrap();
     let open = fs::File::open(&data).unwrap();
     rustix::fs::fadvise(&open, 0, None, rustix::fs::Advice::DontNeed).unwrap();
     assert_eq!(links.case.run("h", &command).code(), 0);

@@ -3,8 +3,8 @@
 use crate::common::{Case, Ran, finish, is_root};
 use std::process::{Command, Stdio};
 
-/// Runs its arguments under a filter that kills whoever makes one of the system calls whose numbers its first argument lists
-/// (seccomp(2): load the number; for each: equal, kill the process; else allow).
+/// Runs its arguments under a filter that kills whoever makes one of the system calls whose numbers its first
+/// argument lists (seccomp(2): load the number; for each: equal, kill the process; else allow).
 pub(crate) const FILTER: &str = "
 import ctypes, os, struct, sys
 libc = ctypes.CDLL(None)
@@ -20,11 +20,13 @@ assert libc.prctl(22, 2, ctypes.c_char_p(program), 0, 0) == 0
 os.execvp(sys.argv[2], sys.argv[2:])
 ";
 
-/// What each shell calls to run a program, though not for a line that it does by itself: fork, and to wait for it.
+/// What each shell calls to run a program, though not for a line that it does by itself: fork, and to wait
+/// for it.
 const OF_SHELLS: [i64; 2] = [libc::SYS_clone, libc::SYS_wait4];
 
-/// The numbers of the system calls to try, by strace(1): those that headstart makes for a command it does not know, and for one that
-/// it has a plan of. Where all tests are run however long they take: all numbers that a kernel of today has.
+/// The numbers of the system calls to try, by strace(1): those that headstart makes for a command it does not
+/// know, and for one that it has a plan of. Where all tests are run however long they take: all numbers that
+/// a kernel of today has.
 fn calls_to_try() -> Vec<i64> {
     let mut calls = std::collections::BTreeSet::new();
     if std::env::var_os("HEADSTART_TESTS_LONG").is_some() {
@@ -88,9 +90,9 @@ const COMMAND: [&str; 3] = ["sh", "-c", "echo out; exit 7"];
 
 fn with_headstart<'a>(words: &[&'a str]) -> Vec<&'a str> {
     let own = crate::common::binary().to_str().unwrap();
-    let mut all = vec![own, "run", "--wait", "--control-every", "0", "--name", "k", "--"];
-    all.extend(words);
-    all
+    let mut command = vec![own, "run", "--wait", "--control-every", "0", "--name", "k", "--"];
+    command.extend(words);
+    command
 }
 
 #[test]
@@ -203,7 +205,8 @@ fn what_a_command_is_refused_or_asked_is_as_without_a_filter() {
     let words = [own, "run", "--control-every", "x", "--", "true"];
     let once = by(&case, &refusing(libc::EINVAL), "292", &words);
     assert_eq!((once.code(), &once.err), (2, &usage.err));
-    // What a worker has for its log that cannot be put in the place of its standard error (dup2), and has nothing that records, is not said there.
+    // What a worker has for its log that cannot be put in the place of its standard error (dup2), and has
+    // nothing that records, is not said there.
     let words = [own, "run", "--wait", "--name", "k", "--", "sh", "-c", "exit 3"];
     let by_worker = by(&case, &refusing(libc::EPERM), "33,165,321,428,430", &words);
     let lines: Vec<&str> = by_worker.err.lines().collect();
@@ -235,7 +238,8 @@ fn what_a_command_is_refused_or_asked_is_as_without_a_filter() {
         under(&case, "7,271", &[own, "run", "--", "no-such-program"]).code(),
         127
     );
-    // As by the session, and by shells: a file where a directory is to be is something that cannot be executed.
+    // As by the session, and by shells: a file where a directory is to be is something that cannot be
+    // executed.
     for command in ["/etc/passwd", "/etc/passwd/x"] {
         let ended = [
             under(&case, "7,271", &[own, "run", "--", command]).code(),
@@ -261,8 +265,10 @@ fn a_command_that_the_first_instructions_become_has_no_children() {
 fn calls_that_are_refused_cost_the_command_nothing() {
     let case = Case::new();
     let own = crate::common::binary().to_str().unwrap();
-    // exit_group: nobody ends as he was told. write, sendto: nobody is told to go on, or that he may. futex: threads do not wait. fcntl, getrandom: the worker
-    // ends before it has its log. clone, wait4, prlimit64: what the first instructions call themselves. rt_sigprocmask with timer_create: no process has a last limit.
+    // exit_group: nobody ends as he was told. write, sendto: nobody is told to go on, or that he may. futex:
+    // threads do not wait. fcntl, getrandom: the worker ends before it has its log. clone, wait4, prlimit64:
+    // what the first instructions call themselves. rt_sigprocmask with timer_create: no process has a last
+    // limit.
     let filter = refusing(libc::EOPNOTSUPP);
     for calls in [
         "1", "44", "72", "202", "231", "72,318", "7,231", "56", "61", "7,61", "302", "14,222",
@@ -327,8 +333,9 @@ fn a_proc_of_processes_alone_is_enough_to_plan() {
     assert!(plan > Some(0), "{plan:?}");
 }
 
-/// The first process of a namespace, which all others become children of: runs a command under filters that end a thread alone for one of the calls that
-/// its first argument lists, one after another, and waits for the rest in the end.
+/// The first process of a namespace, which all others become children of: runs a command under filters that
+/// end a thread alone for one of the calls that its first argument lists, one after another, and waits for
+/// the rest in the end.
 const ALONE: &str = "
 import os, subprocess, sys, time
 for call in sys.argv[2].split(','):
@@ -408,7 +415,8 @@ fn no_process_is_left_where_a_filter_ends_threads_alone() {
     });
 }
 
-/// Runs headstart by a name of its own under a filter that refuses these calls, and gives what the kernel logs of it.
+/// Runs headstart by a name of its own under a filter that refuses these calls, and gives what the kernel
+/// logs of it.
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn where_the_runtime_cannot_begin_nothing_faults() {

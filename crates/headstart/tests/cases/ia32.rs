@@ -34,12 +34,13 @@ fn has_compat(program: &PathBuf, case: &Case) -> bool {
 
 /// What was looked up below a directory: kind, whether it was found, and path.
 fn lookups(trace: &Value, below: &str) -> BTreeSet<(String, bool, String)> {
-    let all = trace["lookups"].as_array().unwrap().iter();
-    all.filter_map(|one| {
-        let path = one["path"].as_str()?.strip_prefix(below)?.to_owned();
-        Some((one["kind"].as_str()?.to_owned(), one["found"].as_bool()?, path))
-    })
-    .collect()
+    let lookups = trace["lookups"].as_array().unwrap().iter();
+    lookups
+        .filter_map(|one| {
+            let path = one["path"].as_str()?.strip_prefix(below)?.to_owned();
+            Some((one["kind"].as_str()?.to_owned(), one["found"].as_bool()?, path))
+        })
+        .collect()
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Reports about tools like this one, tried on headstart: each module is one kind of surprise, and says what is right.
+//! Reports about tools like this one, tried on headstart: each module is one kind of surprise, and says what
+//! is right.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,16 +14,16 @@ mod foreign_root;
 mod hard_links;
 mod hardened;
 mod ia32;
-mod kept;
 mod leased;
 mod many_mounts;
 mod overlay_container;
 mod own_limits;
 mod own_namespace;
 mod renumbered;
+mod savings;
 mod scanner;
 mod squashfs;
 mod thin_volume;
-mod unmounted;
+mod unmounted_at_end;
 mod warmth;
 mod wrappers;

@@ -2,7 +2,8 @@
 
 use crate::common::{Case, can_record, is_root};
 
-/// In a pid namespace of its own whatever headstart leaves behind is a child of the shell in the end, and counts in its `times`.
+/// In a pid namespace of its own whatever headstart leaves behind is a child of the shell in the end, and
+/// counts in its `times`.
 const COUNTED: &str = r#"
 mount -t proc proc /proc && mount -t tmpfs t "$D" || exit 1
 counted() {

@@ -3,7 +3,8 @@
 use crate::common::{Case, can_record, is_root};
 use serde_json::Value;
 
-/// Builds a root of three layers, none of which can be seen from inside, and runs the script in it as a container does.
+/// Builds a root of three layers, none of which can be seen from inside, and runs the script in it as a
+/// container does.
 const CONTAINER: &str = r#"
 mkdir -p up work m low from/opt && cp "$H" up/hs && cp "$H-inspect" up && head -c 3M /dev/urandom >up/top && head -c 2M /dev/urandom >from/opt/below || exit 1
 truncate -s 16M image && mkfs.ext4 -qF -d from image && mount -o loop image low || exit 1

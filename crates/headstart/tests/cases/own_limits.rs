@@ -60,7 +60,7 @@ fn low_limits_change_nothing() {
 struct Group(PathBuf);
 
 impl Group {
-    fn of(controller: &str, files: &[(&str, &str, u64)]) -> Group {
+    fn new(controller: &str, files: &[(&str, &str, u64)]) -> Group {
         let first = Path::new("/sys/fs/cgroup").join(controller);
         let (root, second) = match first.is_dir() {
             true => (first, false),
@@ -123,7 +123,7 @@ fn each_task_that_a_command_may_begin_it_can_begin() {
         (2, 1),
         (1, 0),
     ] {
-        let group = Group::of("pids", &[("pids.max", "pids.max", most)]);
+        let group = Group::new("pids", &[("pids.max", "pids.max", most)]);
         let with = "$H run --name t --";
         let filtered_with = format!("{filtered} {with}");
         // Where nothing tells of the limit.
@@ -153,7 +153,7 @@ fn memory_that_is_enough_for_a_command_is_enough_with_headstart() {
     let case = Case::new();
     for megabytes in [64, 32, 24, 16] {
         let limit = megabytes << 20;
-        let group = Group::of(
+        let group = Group::new(
             "memory",
             &[
                 ("memory.limit_in_bytes", "memory.max", limit),
@@ -168,7 +168,7 @@ fn memory_that_is_enough_for_a_command_is_enough_with_headstart() {
     }
     // Copies of that many words alone would take it.
     case.write("words", "y\n".repeat(100_000));
-    let group = Group::of("memory", &[("memory.limit_in_bytes", "memory.max", 8 << 20)]);
+    let group = Group::new("memory", &[("memory.limit_in_bytes", "memory.max", 8 << 20)]);
     let command = "/bin/sh -c 'echo $# >&2' sh";
     for before in ["", "$H run --wait --name w --", "$H run --wait --name w --"] {
         let xargs = format!("xargs -a words -x -n 100000 -s 1000000 {before}");

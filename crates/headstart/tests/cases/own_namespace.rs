@@ -3,7 +3,8 @@
 use crate::common::{Case, can_record, is_root};
 use serde_json::Value;
 
-/// The status of a start that mounts an image by itself, after so many starts; and what is known of the image.
+/// The status of a start that mounts an image by itself, after so many starts; and what is known of the
+/// image.
 fn started(make: &str, mount: &str) -> Option<(Value, Value)> {
     if !is_root() || !can_record() {
         return None;

@@ -1,7 +1,7 @@
 //! Files of file systems that number inodes anew at each mount.
 //!
-//! What a replay makes of them is tested in `headstart_replay` (`file`), and on vfat and exfat in a virtual machine (`tests/cases/vm/fat`): here
-//! is which file systems those are, of those that this kernel mounts.
+//! What a replay makes of them is tested in `headstart_replay` (`file`), and on vfat and exfat in a virtual
+//! machine (`tests/cases/vm/fat`): here is which file systems those are, of those that this kernel mounts.
 
 use headstart_system::mounts::inodes_last;
 use headstart_system::testing::{LoopFs, Spec, can_mount};
@@ -19,10 +19,10 @@ fn inode_numbers_last_where_they_are_said_to() {
             .lines()
             .any(|line| line.split_whitespace().last() == Some(fstype))
     };
-    let all = [
+    let kinds = [
         "ext4", "ext2", "xfs", "btrfs", "squashfs", "erofs", "vfat", "exfat",
     ];
-    for fstype in all.into_iter().filter(has) {
+    for fstype in kinds.into_iter().filter(has) {
         const FILES: usize = 40;
         let fill = |root: &std::path::Path| {
             (0..FILES).try_for_each(|n| fs::write(root.join(format!("f{n}")), vec![7; 100 * n]))
@@ -33,9 +33,9 @@ fn inode_numbers_last_where_they_are_said_to() {
             disk.remount_cold().unwrap();
             let root = disk.mount_point();
             let inode = |n: usize| (n, fs::metadata(root.join(format!("f{n}"))).unwrap().ino());
-            let mut all: Vec<_> = order.map(inode).collect();
-            all.sort_unstable();
-            all
+            let mut inodes: Vec<_> = order.map(inode).collect();
+            inodes.sort_unstable();
+            inodes
         };
         let (forwards, backwards) = (numbers(&mut (0..FILES)), numbers(&mut (0..FILES).rev()));
         assert_eq!(forwards == backwards, inodes_last(fstype), "{fstype}");

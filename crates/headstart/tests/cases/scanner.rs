@@ -1,5 +1,5 @@
-//! Beside an on-access scanner a start with headstart is not scanned more than one without. Needs root, for a loop device, fanotify(7) and the
-//! recorder.
+//! Beside an on-access scanner a start with headstart is not scanned more than one without. Needs root, for a
+//! loop device, fanotify(7) and the recorder.
 
 use crate::common::{Case, can_record, is_root};
 use headstart_system::testing::{LoopFs, Scanner, Spec, can_mount};
@@ -7,7 +7,8 @@ use std::fs;
 use std::time::Duration;
 
 const FILES: u64 = 300;
-/// Opens by which is found out that each is scanned: of the sample, of a replay by several threads, of a snapshot.
+/// Opens by which is found out that each is scanned: of the sample, of a replay by several threads, of a
+/// snapshot.
 const FEW: u64 = 60;
 const TAKES: Duration = Duration::from_millis(1);
 

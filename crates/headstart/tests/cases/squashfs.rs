@@ -1,4 +1,5 @@
-//! Small files of a SquashFS, read with a buffer larger than they are, are learned; so are those that lie in an inode, as ext4 keeps them.
+//! Small files of a SquashFS, read with a buffer larger than they are, are learned; so are those that lie in
+//! an inode, as ext4 keeps them.
 
 use crate::common::{Case, can_record};
 use headstart_system::testing::{LoopFs, Mounted, Spec, can_mount};
@@ -47,7 +48,7 @@ fn pages(case: &Case, backend: &str, below: &Path, command: &str) -> BTreeMap<St
 
 fn pages_of(trace: &Value, below: &Path) -> BTreeMap<String, Vec<u64>> {
     assert_eq!(trace["lost"]["events"], 0);
-    let mut found = BTreeMap::new();
+    let mut by_name = BTreeMap::new();
     let files = trace["files"].as_array().unwrap();
     for one in trace["uses"].as_array().unwrap() {
         let file = &files[one["file"].as_u64().unwrap() as usize];
@@ -56,14 +57,14 @@ fn pages_of(trace: &Value, below: &Path) -> BTreeMap<String, Vec<u64>> {
             continue;
         };
         let start = one["start"].as_u64().unwrap();
-        let pages: &mut Vec<u64> = found.entry(name.to_str().unwrap().to_owned()).or_default();
+        let pages: &mut Vec<u64> = by_name.entry(name.to_str().unwrap().to_owned()).or_default();
         pages.extend(start..start + one["pages"].as_u64().unwrap());
     }
-    for pages in found.values_mut() {
+    for pages in by_name.values_mut() {
         pages.sort_unstable();
         pages.dedup();
     }
-    found
+    by_name
 }
 
 /// All pages of each of these files.
@@ -156,7 +157,8 @@ fn whatever_call_reads_to_the_end_is_seen() {
     }
 }
 
-/// What is read of a file is its beginning: the pages behind are not told, on a file system where they could be guessed.
+/// What is read of a file is its beginning: the pages behind are not told, on a file system where they could
+/// be guessed.
 #[test]
 fn a_part_that_is_read_stays_a_part() {
     if !can_record() || !can_mount() {
@@ -258,7 +260,8 @@ fn a_cold_start_is_read_ahead() {
     assert!(issued > 300 && missed * 20 <= issued, "{outcome}");
 }
 
-/// ext4 reads nothing ahead of what lies in an inode: a read makes the page itself, and the kernel gives no event of that.
+/// ext4 reads nothing ahead of what lies in an inode: a read makes the page itself, and the kernel gives no
+/// event of that.
 #[test]
 fn what_lies_in_an_inode_is_seen_whatever_call_reads_it() {
     if !can_record() || !can_mount() {

@@ -63,9 +63,9 @@ impl Thin {
 
     /// Fills the pool, but for so many bytes.
     fn fill(&self, but: u64) {
-        let found = rustix::fs::statvfs(self.pool.path()).unwrap();
+        let facts = rustix::fs::statvfs(self.pool.path()).unwrap();
         let ballast = File::create(self.pool.path().join("ballast")).unwrap();
-        let bytes = (found.f_bavail * found.f_frsize).saturating_sub(but);
+        let bytes = (facts.f_bavail * facts.f_frsize).saturating_sub(but);
         if bytes > 0 {
             rustix::fs::fallocate(&ballast, rustix::fs::FallocateFlags::empty(), 0, bytes).unwrap();
         }
@@ -122,8 +122,8 @@ impl Thin {
             .arg(disk.path()))
         .unwrap();
         for number in 0..FILES {
-            let found = fs::read(path(disk.path(), number)).unwrap();
-            assert!(found == contents(number, BYTES), "{what}: file {number}");
+            let bytes = fs::read(path(disk.path(), number)).unwrap();
+            assert!(bytes == contents(number, BYTES), "{what}: file {number}");
         }
         let others = fs::read_dir(disk.path()).unwrap().flatten();
         let kept = others.filter(|one| one.file_name().to_string_lossy().contains("headstart"));
@@ -131,7 +131,8 @@ impl Thin {
     }
 }
 
-/// As images are made for tests, with all metadata written; and as mkfs makes them by default, with holes where the journal and bitmaps are to be.
+/// As images are made for tests, with all metadata written; and as mkfs makes them by default, with holes
+/// where the journal and bitmaps are to be.
 const SHAPES: [&[&str]; 3] = [
     &["-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard"],
     &[],
@@ -188,14 +189,14 @@ fn where_enough_is_left_all_are_moved_and_it_keeps_nothing_more_below() {
     assert_eq!(ran.err, "", "no line of progress where there is no terminal");
     // Room, and then the files: each byte twice.
     let status: serde_json::Value = serde_json::from_str(&thin.layout(&["status", "--json"]).out).unwrap();
-    let of = |what: &str| status[0][what].as_u64().unwrap();
-    assert_eq!(of("writes_bytes"), 2 * of("planned_bytes"));
+    let number = |what: &str| status[0][what].as_u64().unwrap();
+    assert_eq!(number("writes_bytes"), 2 * number("planned_bytes"));
     assert_eq!(
-        (of("room_bytes"), of("bytes")),
-        (of("planned_bytes"), of("planned_bytes"))
+        (number("room_bytes"), number("bytes")),
+        (number("planned_bytes"), number("planned_bytes"))
     );
     assert!(
-        of("takes_ns") > 0 && ran.out.contains("\n  wrote "),
+        number("takes_ns") > 0 && ran.out.contains("\n  wrote "),
         "{}",
         ran.out
     );
@@ -207,7 +208,8 @@ fn where_enough_is_left_all_are_moved_and_it_keeps_nothing_more_below() {
     thin.check("moved");
 }
 
-/// What lies below a device mapper's or a virtual machine's disk says nothing: here another file system that others fill while nobody looks.
+/// What lies below a device mapper's or a virtual machine's disk says nothing: here another file system that
+/// others fill while nobody looks.
 #[test]
 fn where_below_is_filled_meanwhile_the_first_failed_write_ends_it() {
     if !can_mount() {

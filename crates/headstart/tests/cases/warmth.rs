@@ -1,5 +1,5 @@
-//! What is cold is weighed by what it costs: a plan is warm when reading the rest ahead gains nothing. Needs root, for a loop device and the
-//! recorder.
+//! What is cold is weighed by what it costs: a plan is warm when reading the rest ahead gains nothing. Needs
+//! root, for a loop device and the recorder.
 
 use crate::common::{Case, can_record, is_root};
 use headstart_system::residency::advise_dontneed;
@@ -63,9 +63,9 @@ fn one_cold_file_of_its_own_among_warm_libraries_is_read_ahead_each_time() {
     }
     let (case, mut disk) = (Case::new(), disk());
     let root = disk.mount_point();
-    let all = reads_all(&root);
+    let program = reads_all(&root);
     for _ in 0..2 {
-        start(&case, "1000", &all);
+        start(&case, "1000", &program);
         disk.remount_cold().unwrap();
     }
     for turn in 0..6 {
@@ -74,7 +74,7 @@ fn one_cold_file_of_its_own_among_warm_libraries_is_read_ahead_each_time() {
         }
         let own = File::open(root.join("own")).unwrap();
         advise_dontneed(&own, 0, 0).unwrap();
-        let outcome = start(&case, "1000", &all);
+        let outcome = start(&case, "1000", &program);
         assert!(!is_bypassed(&outcome), "{turn}: {outcome}");
     }
 }
@@ -85,10 +85,10 @@ fn a_warm_start_is_bypassed_also_where_no_start_is_a_control_run() {
         return;
     }
     let (case, disk) = (Case::new(), disk());
-    let all = reads_all(&disk.mount_point());
-    start(&case, "0", &all);
+    let program = reads_all(&disk.mount_point());
+    start(&case, "0", &program);
     for every in ["0", "1000", "0"] {
-        let outcome = start(&case, every, &all);
+        let outcome = start(&case, every, &program);
         assert!(is_bypassed(&outcome), "{every}: {outcome}");
     }
 }
@@ -100,15 +100,15 @@ fn a_start_whose_largest_planned_file_is_gone_is_recorded_anew() {
     }
     let (case, disk) = (Case::new(), disk());
     let root = disk.mount_point();
-    let all = reads_all(&root);
-    start(&case, "1000", &all);
-    assert!(is_bypassed(&start(&case, "1000", &all)), "all is as it was");
+    let program = reads_all(&root);
+    start(&case, "1000", &program);
+    assert!(is_bypassed(&start(&case, "1000", &program)), "all is as it was");
     fs::rename(root.join("own"), root.join("new")).unwrap();
-    let outcome = start(&case, "1000", &all);
+    let outcome = start(&case, "1000", &program);
     assert!(!is_bypassed(&outcome), "{outcome}");
     let explained = case.headstart(&["explain", "--name", "k", root.join("new").to_str().unwrap()]);
     assert_eq!(explained.code(), 0, "it was learned: {}", explained.err);
-    let outcome = start(&case, "1000", &all);
+    let outcome = start(&case, "1000", &program);
     assert!(is_bypassed(&outcome), "not for ever: {outcome}");
 }
 
@@ -148,7 +148,7 @@ fn what_is_used_and_not_planned_has_starts_recorded_until_it_is_and_ever_more_se
     assert!(bypassed >= 4, "recorded at each start for ever");
     // It stays from now on: the plan asks for it, and that it is in memory says all.
     bring();
-    let all = reads_all(&root);
+    let program = reads_all(&root);
     let turns = case.state().join("keys");
     let turns = fs::read_dir(turns)
         .unwrap()
@@ -166,10 +166,10 @@ fn what_is_used_and_not_planned_has_starts_recorded_until_it_is_and_ever_more_se
     assert!(unplanned() >= 2, "{}", unplanned());
     // What only one of many starts has used is not planned yet.
     let planned = (0..8).any(|_| {
-        assert_eq!(case.run("k", &["sh", "-c", &all]).code(), 0);
+        assert_eq!(case.run("k", &["sh", "-c", &program]).code(), 0);
         unplanned() == 0
     });
     assert!(planned, "{}", unplanned());
-    let last = start(&case, "1000", &all);
+    let last = start(&case, "1000", &program);
     assert!(is_bypassed(&last), "{last}");
 }

@@ -61,9 +61,11 @@ fn jobs_behind_one_lock_are_different_jobs() {
         let ran = case.headstart(&["run", "--wait", "--", "flock", "-n", "l", &format!("./{name}")]);
         assert_eq!(ran.code(), 0, "{}", ran.err);
     }
-    let found = keys(&case);
-    assert_eq!(found.len(), 2, "{found:?}");
-    assert!(found.iter().any(|key| key.ends_with("/one")) && found.iter().any(|key| key.ends_with("/two")));
+    let learned = keys(&case);
+    assert_eq!(learned.len(), 2, "{learned:?}");
+    assert!(
+        learned.iter().any(|key| key.ends_with("/one")) && learned.iter().any(|key| key.ends_with("/two"))
+    );
 }
 
 #[test]
@@ -97,7 +99,8 @@ fn the_dynamic_linker_is_the_program_that_it_loads() {
             "/bin/true",
         ],
     ] {
-        // With a library path of its own it may find no library: then it fails, and has been started all the same.
+        // With a library path of its own it may find no library: then it fails, and has been started all the
+        // same.
         let case = Case::new();
         let mut words = vec!["run", "--wait", "--"];
         words.extend(command);
@@ -106,7 +109,8 @@ fn the_dynamic_linker_is_the_program_that_it_loads() {
     }
 }
 
-/// A wrapper that nobody knows: a program, or a script, that executes what it is given behind an option of its own.
+/// A wrapper that nobody knows: a program, or a script, that executes what it is given behind an option of
+/// its own.
 fn wrappers(case: &Case) -> Vec<String> {
     let script = case.program("wrap", "#!/bin/sh\nshift\nexec \"$@\"\n");
     // A copy of a wrapper under another name: setsid(1) executes it in its own place, or forks and waits.
@@ -142,22 +146,22 @@ fn a_wrapper_that_nobody_knows_is_recognised_by_what_it_did() {
             headstart_system::residency::resident_pages(&big, 0, 8 << 20).unwrap(),
             0
         );
-        let found: Vec<String> = keys(&case)
+        let learned: Vec<String> = keys(&case)
             .into_iter()
             .filter(|key| key.contains(&wrapper))
             .collect();
         let of = |file: &str| {
-            found
+            learned
                 .iter()
                 .filter(|key| key.ends_with(&format!(" --wait cat {file}")))
                 .count()
         };
-        assert_eq!((of("big"), of("small")), (1, 1), "{found:?}");
+        assert_eq!((of("big"), of("small")), (1, 1), "{learned:?}");
         // Of the wrapper itself nothing is replayed.
-        let all = case.json(&["status", "--json"]);
-        let own = all.as_array().unwrap().iter();
+        let statuses = case.json(&["status", "--json"]);
+        let own = statuses.as_array().unwrap().iter();
         let mut own = own.filter(|one| one["key"].as_str().unwrap().ends_with(&wrapper));
-        assert!(own.all(|one| one["plan"].is_null()), "{all}");
+        assert!(own.all(|one| one["plan"].is_null()), "{statuses}");
     }
 }
 
@@ -173,8 +177,8 @@ fn what_only_calls_helpers_is_no_wrapper() {
         let ran = case.headstart(&["run", "--wait", "--", "./tool", "data"]);
         assert_eq!(ran.code(), 0, "{}", ran.err);
     }
-    let found = keys(&case);
-    assert!(found.len() == 1 && found[0].ends_with("/tool"), "{found:?}");
+    let learned = keys(&case);
+    assert!(learned.len() == 1 && learned[0].ends_with("/tool"), "{learned:?}");
 }
 
 /// binfmt_misc is the machine's: what a test registers there is removed, also when it fails.
@@ -223,7 +227,8 @@ fn a_file_of_a_registered_format_is_its_interpreter_with_that_file() {
     assert_eq!(keys(&case), [format!("{} {}", real(&emulator), real(&foreign))]);
 }
 
-/// Bytes of a file that are in memory; all of them also where a page in 64 is not: a machine may take some back at any time (DAMON).
+/// Bytes of a file that are in memory; all of them also where a page in 64 is not: a machine may take some
+/// back at any time (DAMON).
 fn in_memory(case: &Case, name: &str) -> u64 {
     let file = std::fs::File::open(case.path(name)).unwrap();
     let length = file.metadata().unwrap().len();
@@ -237,8 +242,9 @@ fn in_memory(case: &Case, name: &str) -> u64 {
 
 const BIG: u64 = 8 << 20;
 
-/// Bytes of `big` that are in memory after three starts that name it and one, with it out of memory, that may not. Whether it is read ahead is told by
-/// the plan that the start followed, and so by what is read of a file that this one does not open.
+/// Bytes of `big` that are in memory after three starts that name it and one, with it out of memory, that may
+/// not. Whether it is read ahead is told by the plan that the start followed, and so by what is read of a
+/// file that this one does not open.
 fn after_three(case: &Case, teaches: &[&str], start: &[&str]) -> u64 {
     let run = |command: &[&str]| {
         let mut words = vec!["run", "--wait", "--control-every", "0", "--"];

@@ -31,8 +31,8 @@ fn a_disabled_program_is_bypassed_until_it_is_enabled() {
     let app = case.json(&["apps", "show", "build", "--json"]);
     assert_eq!((&app["enabled"], &app["starts"]), (&json!(true), &json!(1)));
     assert_eq!(app["verdict"], "too-few");
-    let all = case.json(&["apps", "list", "--json"]);
-    assert_eq!(all, json!([app]));
+    let apps = case.json(&["apps", "list", "--json"]);
+    assert_eq!(apps, json!([app]));
     assert!(case.headstart(&["apps", "list"]).out.contains("build"));
     case.json(&["apps", "forget", "build", "--json"]);
     assert_eq!(case.json(&["apps", "list", "--json"]), json!([]));
@@ -56,15 +56,18 @@ fn a_program_is_named_by_its_path_or_its_script() {
 #[test]
 fn a_program_by_its_path_is_that_of_the_user_who_starts_it() {
     let case = Case::new();
-    let of = |user: u32| format!("/usr/bin/gimp of user {user}");
+    let key_of = |user: u32| format!("/usr/bin/gimp of user {user}");
     let done = |what: &str, key: &str| case.json(&["apps", what, key, "--json"])["key"].clone();
-    done("disable", &of(1000));
+    done("disable", &key_of(1000));
     let app = case.json(&["apps", "show", "/usr/bin/gimp", "--json"]);
-    assert_eq!((&app["key"], &app["enabled"]), (&json!(of(1000)), &json!(false)));
-    assert_eq!(done("enable", "/usr/bin/gimp"), *of(1000));
-    let app = case.json(&["apps", "show", &of(1000), "--json"]);
+    assert_eq!(
+        (&app["key"], &app["enabled"]),
+        (&json!(key_of(1000)), &json!(false))
+    );
+    assert_eq!(done("enable", "/usr/bin/gimp"), *key_of(1000));
+    let app = case.json(&["apps", "show", &key_of(1000), "--json"]);
     assert_eq!(app["enabled"], true);
-    done("disable", &of(1001));
+    done("disable", &key_of(1001));
     for what in ["show", "enable", "forget", "now"] {
         let said = case.headstart(&["apps", what, "/usr/bin/gimp"]);
         said.refused(&["several users", "headstart apps list"]);
@@ -72,7 +75,7 @@ fn a_program_by_its_path_is_that_of_the_user_who_starts_it() {
     // By its path alone for everybody, and that is then what the path means.
     assert_eq!(done("disable", "/usr/bin/gimp"), "/usr/bin/gimp");
     assert_eq!(done("enable", "/usr/bin/gimp"), "/usr/bin/gimp");
-    assert_eq!(done("forget", &of(1001)), *of(1001));
+    assert_eq!(done("forget", &key_of(1001)), *key_of(1001));
 }
 
 #[test]

@@ -184,12 +184,12 @@ fn what_a_replay_did_is_in_the_trace_that_is_kept() {
         sum("used_pages") + sum("late_pages") > 900,
         "it was replayed: {outcome}"
     );
-    let of = |name: &str| pages[name].as_u64().unwrap();
+    let pages_named = |name: &str| pages[name].as_u64().unwrap();
     // What was only mapped around a fault counts there; the file is read whole.
-    let served = of("in_time") + of("late");
+    let served = pages_named("in_time") + pages_named("late");
     assert!(
         served >= 1024 && served <= sum("used_pages") + sum("late_pages"),
         "{pages}"
     );
-    assert_eq!(of("missed"), sum("missed_pages"), "{pages}");
+    assert_eq!(pages_named("missed"), sum("missed_pages"), "{pages}");
 }

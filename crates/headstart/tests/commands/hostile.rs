@@ -33,8 +33,8 @@ fn plan(paths: &[FilePath]) -> PlanDraft {
     testing::draft(testing::FLASH, paths.iter().map(file).collect(), requests)
 }
 
-/// Seconds of processor time, after which the kernel kills headstart: a hundred times what the reading of a file takes, on the
-/// slowest machine too, for what other processes do does not count.
+/// Seconds of processor time, after which the kernel kills headstart: a hundred times what the reading of a
+/// file takes, on the slowest machine too, for what other processes do does not count.
 const MOST_CPU: u64 = 5;
 
 /// Runs headstart, which must not loop; nor wait for what never comes, which `finish` sees to.

@@ -5,8 +5,9 @@ use headstart_model::outcome::{Mode, Resident};
 use headstart_model::{Key, Outcome};
 use headstart_store::{Bypass, Change, Store};
 
-/// So many that they are nine tenths of what a start costs its disk: five looks that chance draws (`LEAST_LOOKS`) find none of them once in 100,000 starts.
-/// With 24 it was once in twelve, and such a start is bypassed, rightly.
+/// So many that they are nine tenths of what a start costs its disk: five looks that chance draws
+/// (`LEAST_LOOKS`) find none of them once in 100,000 starts. With 24 it was once in twelve, and such a start
+/// is bypassed, rightly.
 const SMALL_FILES: usize = 240;
 
 /// Puts what the program reads out of memory.

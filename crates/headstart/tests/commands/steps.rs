@@ -164,8 +164,8 @@ fn a_floor_tells_what_is_used_when_if_it_is_asked() {
         .map(|need| need.end - need.start)
         .collect();
     assert_eq!(of_data, [2 * 4096], "{told}");
-    let all: u64 = needs.iter().map(|need| need.end - need.start).sum();
-    assert!(all >= told["floor"]["bytes"].as_u64().unwrap(), "{told}");
+    let needed: u64 = needs.iter().map(|need| need.end - need.start).sum();
+    assert!(needed >= told["floor"]["bytes"].as_u64().unwrap(), "{told}");
     let devices = told["devices"].as_array().unwrap().len();
     assert!(
         needs.iter().all(|need| (need.device as usize) < devices),

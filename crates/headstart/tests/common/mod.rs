@@ -59,7 +59,8 @@ impl Case {
 
     /// headstart with this test's state directory, in this test's directory.
     pub fn command(&self, words: &[&str]) -> Command {
-        // Started behind a shell's `&` or by nohup, tests inherit ignored signals, and headstart honours what it inherits.
+        // Started behind a shell's `&` or by nohup, tests inherit ignored signals, and headstart honours what
+        // it inherits.
         let mut command = Command::new("env");
         command
             .arg("--default-signal=HUP,INT,QUIT,TERM")
@@ -101,7 +102,8 @@ impl Case {
         headstart_system::testing::evict(&self.path(name)).unwrap();
     }
 
-    /// Runs headstart until it has ended for good: the next start finds what this one left. Also warm starts are replayed.
+    /// Runs headstart until it has ended for good: the next start finds what this one left. Also warm starts
+    /// are replayed.
     pub fn run(&self, name: &str, command: &[&str]) -> Ran {
         let mut words = vec!["run", "--wait", "--control-every", "0", "--name", name, "--"];
         words.extend(command);
@@ -291,7 +293,7 @@ pub struct Holding {
 
 impl Holding {
     /// Starts headstart with these words, and stops its worker before it is ready.
-    pub fn begin(case: &Case, words: &[&str]) -> Holding {
+    pub fn start(case: &Case, words: &[&str]) -> Holding {
         // Whoever is on time only once in a while still comes to it.
         for _ in 0..200 {
             let (mut headstart, _) = start(case.command(words));

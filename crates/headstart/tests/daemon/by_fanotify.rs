@@ -28,18 +28,18 @@ fn learn(case: &Case, fs: &LoopFs, name: &str) {
 }
 
 /// Begins a start that reads nothing by itself, as long as it lives.
-fn begin(mut command: Command) -> Process {
+fn start(mut command: Command) -> Process {
     let (input, output) = (Stdio::piped(), Stdio::null());
     Process(command.stdin(input).stdout(output).spawn().unwrap())
 }
 
-/// Starts this until all but what the kernel takes from memory of its own accord is read ahead of these files: amid what other tests execute
-/// the kernel may not have told of one start.
+/// Starts this until all but what the kernel takes from memory of its own accord is read ahead of these
+/// files: amid what other tests execute the kernel may not have told of one start.
 #[track_caller]
 fn is_read_ahead(files: &[PathBuf], pages: u64, command: impl Fn() -> Command) {
     eventually("what is known is read ahead", || {
         evict(files);
-        let _start = begin(command());
+        let _start = start(command());
         (0..100).any(|_| {
             std::thread::sleep(std::time::Duration::from_millis(20));
             resident(files) >= pages - pages / 100
@@ -62,7 +62,7 @@ fn replays(said: &str) -> u64 {
     count(said, "with a replay: ")
 }
 
-/// And of the starts that it left alone.
+/// And of the starts that it ignored.
 #[track_caller]
 fn bypassed(said: &str) -> u64 {
     count(said, "bypassed: ")
@@ -91,14 +91,14 @@ fn what_run_has_learned_is_read_ahead_and_nothing_else_is_kept() {
     is_read_ahead(&files(&fs, "one"), PAGES, || waiting(&fs, "one"));
     // Another instance of what runs is not read ahead for.
     evict(&files(&fs, "one"));
-    let runs = begin(waiting(&fs, "one"));
+    let runs = start(waiting(&fs, "one"));
     eventually("it is read ahead", || {
         resident(&files(&fs, "one")) >= PAGES - PAGES / 100
     });
     // What is left of it may be under way, and would come after what is evicted.
     std::thread::sleep(std::time::Duration::from_millis(200));
     evict(&files(&fs, "one"));
-    let second = begin(waiting(&fs, "one"));
+    let second = start(waiting(&fs, "one"));
     run(command(&fs, "two"));
     std::thread::sleep(std::time::Duration::from_millis(300));
     assert_eq!(resident(&files(&fs, "one")), 0);
@@ -128,7 +128,8 @@ fn a_program_is_told_of_also_if_it_was_executed_by_another_name() {
     fs::hard_link(fs.mount_point().join("one"), &another).unwrap();
     learn(&case, &fs, "one");
     let daemon = noticing(&case);
-    // It knows all that there is when it looks a second later: then it tells the kernel to tell of nothing anew.
+    // It knows all that there is when it looks a second later: then it tells the kernel to tell of nothing
+    // anew.
     std::thread::sleep(std::time::Duration::from_secs(2));
     run(Command::new("true"));
     let mut by_another = Command::new(&another);
@@ -153,7 +154,7 @@ fn what_is_warm_or_bypassed_is_left_alone() {
         Daemon::start_by(&case, Command::new(crate::common::binary()), &words)
     };
     let start = || {
-        let start = begin(waiting(&fs, "one"));
+        let start = start(waiting(&fs, "one"));
         std::thread::sleep(std::time::Duration::from_millis(200));
         drop(start);
     };
@@ -254,9 +255,9 @@ fn what_is_closed_to_a_user_is_not_read_ahead_for_that_user() {
     }
     let case = Case::new();
     let mut fs = disk(&["one"]);
-    let all = files(&fs, "one");
+    let paths = files(&fs, "one");
     learn(&case, &fs, "one");
-    let (closed, open) = all.split_at(10);
+    let (closed, open) = paths.split_at(10);
     for file in closed {
         fs::set_permissions(file, Permissions::from_mode(0o600)).unwrap();
     }
@@ -292,7 +293,7 @@ fn a_storm_of_executions_is_hardly_told_of_and_none_that_is_known_is_missed() {
                     }
                 });
             }
-            let _start = begin(waiting(&fs, "one"));
+            let _start = start(waiting(&fs, "one"));
             eventually("it is read ahead amid the storm", || {
                 resident(&files(&fs, "one")) >= PAGES - PAGES / 100
             });

@@ -1,4 +1,5 @@
-//! A daemon that is killed, stopped or replaced, and a state directory that fails: programs start as if it were not there.
+//! A daemon that is killed, stopped or replaced, and a state directory that fails: programs start as if it
+//! were not there.
 
 use crate::common::{Case, binary, eventually, finish, is_root, signal};
 use crate::harness::*;
@@ -242,11 +243,12 @@ fn a_clock_that_was_ahead_leaves_nothing_behind_that_does_not_serve() {
     for turn in 2..=4 {
         fs.remount_cold().unwrap();
         run(command(&fs, "one"));
-        let all = kept(&case, &one, turn);
-        let last = all.last().unwrap();
+        let outcomes = kept(&case, &one, turn);
+        let last = outcomes.last().unwrap();
         assert_eq!((last.mode, &last.not_learned), (Mode::Replay, &None));
         assert!(
-            all.windows(2)
+            outcomes
+                .windows(2)
                 .all(|two| two[0].started_unix_ns < two[1].started_unix_ns)
         );
     }
@@ -294,12 +296,13 @@ fn a_machine_that_stood_still_amid_a_start_goes_on_where_it_was() {
         let mut command = command(&fs, "one");
         let before = finished(&case, &one);
         let mut child = command.arg("-").stdin(Stdio::piped()).spawn().unwrap();
-        // As a virtual machine is suspended: all of them at once, wherever they are. The clock goes on without them.
+        // As a virtual machine is suspended: all of them at once, wherever they are. The clock goes on
+        // without them.
         std::thread::sleep(Duration::from_millis(turn * 5));
-        let both = [daemon.child.id(), child.id()];
-        both.iter().for_each(|pid| signal(*pid, 19));
+        let pids = [daemon.child.id(), child.id()];
+        pids.iter().for_each(|pid| signal(*pid, 19));
         std::thread::sleep(Duration::from_secs(3));
-        both.iter().for_each(|pid| signal(*pid, 18));
+        pids.iter().for_each(|pid| signal(*pid, 18));
         drop(child.stdin.take());
         assert!(child.wait().unwrap().success());
         is_whole(&case);

@@ -135,7 +135,8 @@ pub fn can_watch() -> bool {
     can_mount() && can_record()
 }
 
-/// What a test does more of where all tests are run, however long they take (`make test-all`): so many, else so few.
+/// What a test does more of where all tests are run, however long they take (`make test-all`): so many, else
+/// so few.
 pub fn rounds(few: u64, many: u64) -> u64 {
     match std::env::var_os("HEADSTART_TESTS_LONG") {
         Some(_) => many,
@@ -176,8 +177,8 @@ pub fn is_whole(case: &Case) {
     assert_eq!((status.code(), &*status.err), (0, ""));
 }
 
-/// Starts a program, which is cold, until one more start of it is kept: too much that is new elsewhere on the machine, and one is not
-/// noticed.
+/// Starts a program, which is cold, until one more start of it is kept: too much that is new elsewhere on the
+/// machine, and one is not noticed.
 #[track_caller]
 pub fn start_until_kept(case: &Case, fs: &LoopFs, name: &str) -> Outcome {
     let key = key(fs, name);
@@ -254,9 +255,9 @@ pub fn kept(case: &Case, key: &Key, count: usize) -> Vec<Outcome> {
     eventually(&format!("{count} starts of {key} are finished"), || {
         finished(case, key) >= count as u64
     });
-    let all = outcomes(case, key);
-    assert_eq!(all.len(), count);
-    all
+    let kept = outcomes(case, key);
+    assert_eq!(kept.len(), count);
+    kept
 }
 
 pub fn last_trace(case: &Case, key: &Key) -> Trace {

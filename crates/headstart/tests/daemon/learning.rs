@@ -35,14 +35,14 @@ fn the_second_slow_start_is_read_ahead_and_another_instance_is_not() {
     let sum = |pages: fn(&headstart_model::outcome::StageOutcome) -> u64| {
         second.stages.iter().map(pages).sum::<u64>()
     };
-    let all = 20 * 256;
-    assert!(sum(|s| s.issued_pages) >= all, "{second:?}");
+    let pages = 20 * 256;
+    assert!(sum(|s| s.issued_pages) >= pages, "{second:?}");
     // On so fast a disk some are used before they have come.
     assert!(
-        sum(|s| s.used_pages) + sum(|s| s.late_pages) >= all * 95 / 100,
+        sum(|s| s.used_pages) + sum(|s| s.late_pages) >= pages * 95 / 100,
         "{second:?}"
     );
-    assert!(sum(|s| s.missed_pages) <= all / 20, "{second:?}");
+    assert!(sum(|s| s.missed_pages) <= pages / 20, "{second:?}");
     // One that goes on running, and another instance that would have to read all of it again.
     fs.remount_cold().unwrap();
     let mut runs = command(&fs, "one")
@@ -67,7 +67,8 @@ fn the_second_slow_start_is_read_ahead_and_another_instance_is_not() {
     assert!(!said.contains("of programs that ran already: 0;"), "{said}");
 }
 
-/// Before the kernel tells of an execution it has read the links that lead to the program, and nobody can read them ahead then.
+/// Before the kernel tells of an execution it has read the links that lead to the program, and nobody can
+/// read them ahead then.
 #[test]
 fn the_links_by_which_a_program_is_called_are_read_at_rest() {
     if !can_watch() {
@@ -100,8 +101,8 @@ fn the_links_by_which_a_program_is_called_are_read_at_rest() {
     daemon.stop();
     fs.remount_cold().unwrap();
     let is_there = |name: &str| find_cached(&MountTable::read().unwrap(), &at(&fs, name)).is_ok();
-    let all = ["first", "second", "third", "another"];
-    assert_eq!(all.map(is_there), [false; 4]);
+    let names = ["first", "second", "third", "another"];
+    assert_eq!(names.map(is_there), [false; 4]);
     let _daemon = Daemon::start(&case);
     eventually("the links are looked up", || {
         is_there("first") && is_there("second") && is_there("third")
@@ -255,12 +256,12 @@ fn with_the_rights_of_its_unit_it_reads_files_that_are_not_roots() {
     }
     let case = Case::new();
     let mut fs = disk(&["one"]);
-    let all = files(&fs, "one");
-    for file in &all {
+    let paths = files(&fs, "one");
+    for file in &paths {
         fs::set_permissions(file, PermissionsExt::from_mode(0o600)).unwrap();
         chown(file, Some(NOBODY), Some(NOBODY)).unwrap();
     }
-    let accessed = fs::metadata(&all[0]).unwrap().accessed().unwrap();
+    let accessed = fs::metadata(&paths[0]).unwrap().accessed().unwrap();
     let mut limited = Command::new("setpriv");
     limited
         .args(["--bounding-set", &rights_of_the_unit()])
@@ -269,24 +270,24 @@ fn with_the_rights_of_its_unit_it_reads_files_that_are_not_roots() {
     let one = key(&fs, "one");
     // Its arguments do not name the first of its files: that is read ahead for all its starts.
     let mut with_all = Command::new(fs.mount_point().join("one"));
-    with_all.args(&all[1..]).arg("-").stdout(Stdio::null());
-    with_all.stdin(fs::File::open(&all[0]).unwrap());
+    with_all.args(&paths[1..]).arg("-").stdout(Stdio::null());
+    with_all.stdin(fs::File::open(&paths[0]).unwrap());
     run(with_all);
     kept(&case, &one, 1);
-    let read = fs::metadata(&all[0]).unwrap().accessed().unwrap();
+    let read = fs::metadata(&paths[0]).unwrap().accessed().unwrap();
     assert!(read > accessed, "the start has read it");
     fs.remount_cold().unwrap();
     let mut without_it = Command::new(fs.mount_point().join("one"));
     without_it
-        .args(&all[1..])
+        .args(&paths[1..])
         .stdin(Stdio::null())
         .stdout(Stdio::null());
     run(without_it);
     assert_eq!(kept(&case, &one, 2)[1].mode, Mode::Replay);
     // But for what the machine has taken back since (DAMON).
-    let read_ahead = resident(&all[..1]);
+    let read_ahead = resident(&paths[..1]);
     assert!((252..=256).contains(&read_ahead), "{read_ahead}");
-    assert_eq!(fs::metadata(&all[0]).unwrap().accessed().unwrap(), read);
+    assert_eq!(fs::metadata(&paths[0]).unwrap().accessed().unwrap(), read);
     daemon.stop();
 }
 
@@ -322,9 +323,9 @@ fn what_an_unknown_wrapper_starts_is_in_its_key_and_the_next_start_is_read_ahead
     let command = start();
     fs.remount_cold().unwrap();
     run(command);
-    let found = of_wrapper();
-    assert_eq!(found.len(), 1, "{found:?}");
-    assert_eq!(kept(&case, &found[0], 2)[1].mode, Mode::Replay);
+    let learned = of_wrapper();
+    assert_eq!(learned.len(), 1, "{learned:?}");
+    assert_eq!(kept(&case, &learned[0], 2)[1].mode, Mode::Replay);
     let own = Key::new(wrapper.to_string_lossy()).unwrap();
     assert!(outcomes(&case, &own).is_empty());
     daemon.stop();

@@ -1,10 +1,12 @@
-//! Files that their owner has leased (`F_SETLEASE`): whoever opens one waits 45 s, and so does whoever would wait for that one.
+//! Files that their owner has leased (`F_SETLEASE`): whoever opens one waits 45 s, and so does whoever would
+//! wait for that one.
 
 use crate::common::{Case, NOBODY, binary, eventually, is_root, lease};
 use crate::harness::*;
 use std::process::{Child, Command, Stdio};
 
-/// A process that is about to execute this, and waits for the lease. To start it at once would be to wait for that here.
+/// A process that is about to execute this, and waits for the lease. To start it at once would be to wait for
+/// that here.
 pub fn executes(program: &std::path::Path) -> Child {
     let mut shell = Command::new("sh");
     shell.args(["-c", "exec \"$0\" /dev/null"]).arg(program);

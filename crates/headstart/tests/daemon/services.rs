@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A process that has no parent but process 1, in a control group, and waits for a line in a file before it executes a program with its files.
+/// A process that has no parent but process 1, in a control group, and waits for a line in a file before it
+/// executes a program with its files.
 struct Waiting {
     pid: u32,
     line: PathBuf,
@@ -61,20 +62,22 @@ impl Waiting {
     }
 }
 
-/// Starts a service, as process 1 does one with `ExecStartPre=` and `ExecStart=`: the second when the first has ended.
+/// Starts a service, as process 1 does one with `ExecStartPre=` and `ExecStart=`: the second when the first
+/// has ended.
 fn serve(case: &Case, fs: &LoopFs, group: &Path) {
-    let all = ["pre", "main"].map(|name| {
+    let waiting = ["pre", "main"].map(|name| {
         evict(&files(fs, name));
         Waiting::new(case, fs, name, group)
     });
-    for one in &all {
-        let parent = ProcessStat::of(one.pid).unwrap().parent;
+    for one in &waiting {
+        let parent = ProcessStat::for_process(one.pid).unwrap().parent;
         assert_eq!(parent, 1, "this test needs orphans to be process 1's children");
     }
-    all.into_iter().for_each(Waiting::go_on);
+    waiting.into_iter().for_each(Waiting::go_on);
 }
 
-/// What is executed for a service so soon after the end of what was before is of the same start (`NEXT_OF_SERVICE` of the daemon).
+/// What is executed for a service so soon after the end of what was before is of the same start
+/// (`NEXT_OF_SERVICE` of the daemon).
 const NEXT_OF_SERVICE: Duration = Duration::from_millis(50);
 
 #[test]
@@ -89,7 +92,8 @@ fn what_a_service_executes_one_after_the_other_is_one_start() {
     let name = group.path().file_name().unwrap().to_string_lossy();
     let unit = Key::new(name.as_ref()).unwrap();
     let end_of = |one: &Outcome| one.started_unix_ns + one.elapsed_ns;
-    // On a busy machine the second may come too late. Then there are two starts, which say so, and the set-up is made again.
+    // On a busy machine the second may come too late. Then there are two starts, which say so, and the set-up
+    // is made again.
     let is_one_start = |_| {
         let (before, kept) = (finished(&case, &unit), outcomes(&case, &unit).len());
         let begun = Instant::now();
@@ -97,8 +101,8 @@ fn what_a_service_executes_one_after_the_other_is_one_start() {
         let took = begun.elapsed();
         eventually("it is kept", || finished(&case, &unit) > before);
         std::thread::sleep(Duration::from_millis(500));
-        let all = outcomes(&case, &unit);
-        if let [.., first, second] = &all[kept..] {
+        let served = outcomes(&case, &unit);
+        if let [.., first, second] = &served[kept..] {
             let apart = second.started_unix_ns.saturating_sub(end_of(first));
             assert!(
                 apart >= NEXT_OF_SERVICE.as_nanos() as u64,
@@ -106,7 +110,7 @@ fn what_a_service_executes_one_after_the_other_is_one_start() {
             );
             return false;
         }
-        let last = all.last().unwrap();
+        let last = served.last().unwrap();
         // Not with what was waited for another that did not follow.
         assert!(Duration::from_nanos(last.elapsed_ns) <= took, "{last:?}");
         let read = last_trace(&case, &unit).files;
@@ -139,7 +143,7 @@ fn what_a_service_leaves_to_process_1_is_a_program_of_its_own() {
     eventually("it is there", || there().trim() == service.id().to_string());
     evict(&files(&fs, "job"));
     let job = Waiting::new(&case, &fs, "job", group.path());
-    assert_eq!(ProcessStat::of(job.pid).unwrap().parent, 1);
+    assert_eq!(ProcessStat::for_process(job.pid).unwrap().parent, 1);
     job.go_on();
     let program = Key::new(fs.mount_point().join("job").display().to_string()).unwrap();
     eventually("it is kept", || finished(&case, &program) > 0);

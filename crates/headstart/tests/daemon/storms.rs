@@ -70,8 +70,8 @@ fn a_storm_of_executions_leaves_it_as_it_was() {
     daemon.stop();
 }
 
-/// A program as small as one can be, so that little but executions takes time: these instructions of x86-64, behind the headers of an
-/// executable of one segment.
+/// A program as small as one can be, so that little but executions takes time: these instructions of x86-64,
+/// behind the headers of an executable of one segment.
 #[cfg(target_arch = "x86_64")]
 fn assembled(path: &Path, code: &[u8]) {
     let (base, headers) = (0x40_0000u64, 120u64);
@@ -109,11 +109,12 @@ fn tiny(path: &Path) {
 #[cfg(not(target_arch = "x86_64"))]
 const CHAINED: u64 = 254 * 254;
 
-/// A process that executes itself over and over, without a fork between, 254 times 254 times: so many in a second nobody else manages.
+/// A process that executes itself over and over, without a fork between, 254 times 254 times: so many in a
+/// second nobody else manages.
 struct Chain(Process);
 
 impl Chain {
-    fn begin(program: &Path) -> Chain {
+    fn start(program: &Path) -> Chain {
         #[cfg(target_arch = "x86_64")]
         assembled(
             program,
@@ -158,7 +159,7 @@ struct Storm {
 }
 
 impl Storm {
-    fn begin(programs: &[PathBuf], pause: Duration) -> Storm {
+    fn start(programs: &[PathBuf], pause: Duration) -> Storm {
         let done = Arc::new(AtomicBool::new(false));
         let thread = |turn: usize| {
             let (done, programs) = (Arc::clone(&done), programs.to_vec());
@@ -260,13 +261,13 @@ fn a_storm_beside_a_fork_bomb_and_thousands_of_keys_is_lived_through() {
     let held = File::open(&gone).unwrap();
     fs::remove_file(&gone).unwrap();
     let by_descriptor = format!("/proc/{}/fd/{}", std::process::id(), held.as_raw_fd());
-    let all: Vec<PathBuf> = programs.into_iter().chain([by_descriptor.into()]).collect();
+    let paths: Vec<PathBuf> = programs.into_iter().chain([by_descriptor.into()]).collect();
     let bomb = case.program("bomb", "#!/bin/sh\n$0 & $0 &\n");
     let group = Bounded::new(48);
     let mut fuse = Command::new("sh");
     fuse.args(["-c", "echo $$ > \"$0\"/cgroup.procs && exec \"$1\" 2>/dev/null"]);
     fuse.arg(&group.0).arg(&bomb);
-    let storm = Storm::begin(&all, Duration::ZERO);
+    let storm = Storm::start(&paths, Duration::ZERO);
     run(fuse);
     let begun = Instant::now();
     let seconds = rounds(2, 10);
@@ -283,13 +284,13 @@ fn a_storm_beside_a_fork_bomb_and_thousands_of_keys_is_lived_through() {
     let executions = storm.end();
     // Beside the bomb, too, each program was executed again and again.
     assert!(
-        executions > 5 * all.len() as u64,
+        executions > 5 * paths.len() as u64,
         "{executions} in {took:.1} s are no storm"
     );
     // Without forks there are more.
     let begun = Instant::now();
     for _ in 0..rounds(1, 6) {
-        let mut chains = [0, 1].map(|n| Chain::begin(&case.path(&format!("chain-{n}"))));
+        let mut chains = [0, 1].map(|n| Chain::start(&case.path(&format!("chain-{n}"))));
         beside(begun, &mut most, &mut || !chains.iter_mut().all(Chain::is_over));
     }
     assert!(most < 64 << 10, "{most} KiB");
@@ -323,8 +324,9 @@ fn no_start_of_a_known_program_is_missed_in_a_storm() {
     for program in &programs {
         tiny(program);
     }
-    // Some thousand executions a second. Without a pause those who finish starts, after everybody else, would hardly have a turn.
-    let storm = Storm::begin(&programs, Duration::from_millis(2));
+    // Some thousand executions a second. Without a pause those who finish starts, after everybody else, would
+    // hardly have a turn.
+    let storm = Storm::start(&programs, Duration::from_millis(2));
     for turn in 1..=rounds(5, 100) as usize {
         evict(&files(&fs, "one"));
         run(command(&fs, "one"));
@@ -339,8 +341,8 @@ fn no_start_of_a_known_program_is_missed_in_a_storm() {
     daemon.stop();
 }
 
-/// Asks for two gigabytes at a time, from one page on and then from the next, to be read to where no memory is: each fails at its first
-/// byte. For four seconds.
+/// Asks for two gigabytes at a time, from one page on and then from the next, to be read to where no memory
+/// is: each fails at its first byte. For four seconds.
 const READS: &str = "
 import ctypes, os, sys, time
 read, nowhere, most = ctypes.CDLL(None, use_errno=True).pread, ctypes.c_void_p(8), ctypes.c_size_t(0x7ffff000)

@@ -21,7 +21,8 @@ fn theirs(fs: &headstart_system::testing::LoopFs, name: &str) -> Command {
     by_nobody(command)
 }
 
-/// The same, which reads a file as well that its arguments do not name: that is read ahead for later starts, too.
+/// The same, which reads a file as well that its arguments do not name: that is read ahead for later starts,
+/// too.
 fn theirs_with(fs: &headstart_system::testing::LoopFs, name: &str, input: &Path) -> Command {
     let mut command = theirs(fs, name);
     command.arg("-").stdin(File::open(input).unwrap());
@@ -61,15 +62,15 @@ fn what_a_user_may_not_read_any_more_is_not_read_for_that_user() {
     let mut fs = disk(&["one"]);
     let_all_into(&fs.mount_point());
     let daemon = Daemon::start(&case);
-    let all = files(&fs, "one");
+    let paths = files(&fs, "one");
     let owned = |by: u32| {
-        fs::set_permissions(&all[0], PermissionsExt::from_mode(0o600)).unwrap();
-        chown(&all[0], Some(by), None).unwrap();
+        fs::set_permissions(&paths[0], PermissionsExt::from_mode(0o600)).unwrap();
+        chown(&paths[0], Some(by), None).unwrap();
     };
     let of_nobody = key_of_nobody(&fs, "one");
     for turn in 1..=2 {
         fs.remount_cold().unwrap();
-        run(theirs_with(&fs, "one", &all[0]));
+        run(theirs_with(&fs, "one", &paths[0]));
         kept(&case, &of_nobody, turn);
     }
     // What is the user's own is read, whoever else may.
@@ -77,13 +78,13 @@ fn what_a_user_may_not_read_any_more_is_not_read_for_that_user() {
     fs.remount_cold().unwrap();
     run(theirs(&fs, "one"));
     assert_eq!(kept(&case, &of_nobody, 3)[2].mode, Mode::Replay);
-    assert_eq!(resident(&all[..1]), 256);
+    assert_eq!(resident(&paths[..1]), 256);
     // The same file, which is another's by now.
     owned(0);
     fs.remount_cold().unwrap();
     run(theirs(&fs, "one"));
     assert_eq!(kept(&case, &of_nobody, 4)[3].mode, Mode::Replay);
-    assert_eq!(resident(&all[..1]), 0);
+    assert_eq!(resident(&paths[..1]), 0);
     daemon.stop();
 }
 
@@ -160,7 +161,7 @@ fn a_start_of_roots_in_which_a_person_executes_something_teaches_nothing() {
     fs::copy("/usr/bin/setpriv", fs.mount_point().join("one")).unwrap();
     let_all_into(&fs.mount_point());
     let daemon = Daemon::start(&case);
-    let all = files(&fs, "one");
+    let paths = files(&fs, "one");
     let one = key(&fs, "one");
     let mut start_as = |user: &str, files: &[std::path::PathBuf]| {
         fs.remount_cold().unwrap();
@@ -171,8 +172,9 @@ fn a_start_of_roots_in_which_a_person_executes_something_teaches_nothing() {
         command.stdin(Stdio::null()).stdout(Stdio::null());
         run(command);
     };
-    start_as("1000", &all[..10]);
-    // It only executes what its arguments name, so its starts are told apart by all that it is given, once that is known.
+    start_as("1000", &paths[..10]);
+    // It only executes what its arguments name, so its starts are told apart by all that it is given, once
+    // that is known.
     let kept = || -> Vec<Key> {
         let keys = Store::new(case.state()).keys().unwrap();
         let of_one = keys
@@ -180,9 +182,10 @@ fn a_start_of_roots_in_which_a_person_executes_something_teaches_nothing() {
             .filter(|key| key.as_str().starts_with(one.as_str()));
         of_one.filter(|key| finished(&case, key) > 0).collect()
     };
-    // Finished in their turn: so the first is over when the second is. Too much that is new elsewhere on the machine, and one is not noticed.
+    // Finished in their turn: so the first is over when the second is. Too much that is new elsewhere on the
+    // machine, and one is not noticed.
     eventually("a start of root's alone is kept", || {
-        start_as("0", &all[10..]);
+        start_as("0", &paths[10..]);
         (0..1000).any(|_| {
             std::thread::sleep(Duration::from_millis(10));
             !kept().is_empty()
@@ -192,7 +195,7 @@ fn a_start_of_roots_in_which_a_person_executes_something_teaches_nothing() {
     assert_eq!(kept.len(), 1, "{kept:?}");
     let trace = last_trace(&case, &kept[0]);
     let has = |path: &Path| trace.files.iter().any(|file| file.path.as_path() == path);
-    assert!(has(&all[10]) && !has(&all[0]));
+    assert!(has(&paths[10]) && !has(&paths[0]));
     daemon.stop();
 }
 
@@ -353,7 +356,8 @@ fn hostile_messages_and_thousands_of_connections_do_not_end_it() {
         .stdin(Stdio::piped());
     let (mut hostile, mut lines) = crate::common::start(hostile);
     assert_eq!(lines.next().unwrap().unwrap(), "done");
-    // While all that a user may have open is: who is connected, and who comes, are served, and starts are noticed.
+    // While all that a user may have open is: who is connected, and who comes, are served, and starts are
+    // noticed.
     let shown = call(&mut control, "Show", json!({ "key": key(&fs, "one") }));
     assert_eq!(shown["app"]["key"], key(&fs, "one").as_str());
     let mut another = std::os::unix::net::UnixStream::connect(case.path("control")).unwrap();
@@ -469,8 +473,8 @@ fn ids_in_a_users_namespace_have_that_users_share_together() {
     let space = Process(by_nobody(space).spawn().unwrap());
     let pid = space.id();
     eventually("the namespace is there", || {
-        let of = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/user")).unwrap();
-        of(&pid.to_string()) != of("self")
+        let namespace_of = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/user")).unwrap();
+        namespace_of(&pid.to_string()) != namespace_of("self")
     });
     for map in ["uid_map", "gid_map"] {
         fs::write(format!("/proc/{pid}/{map}"), "0 100000 16").unwrap();
@@ -553,8 +557,8 @@ fn what_grew_since_is_read_ahead_no_further_than_it_was_used() {
     let case = Case::new();
     let mut fs = disk(&["one"]);
     fs::copy("/usr/bin/head", fs.mount_point().join("one")).unwrap();
-    let all = files(&fs, "one");
-    for file in &all {
+    let paths = files(&fs, "one");
+    for file in &paths {
         chown(file, Some(NOBODY), None).unwrap();
     }
     let_all_into(&fs.mount_point());
@@ -563,20 +567,22 @@ fn what_grew_since_is_read_ahead_no_further_than_it_was_used() {
     for turn in 1..=4 {
         fs.remount_cold().unwrap();
         if turn == 2 {
-            for file in &all {
+            for file in &paths {
                 let mut more = File::options().append(true).open(file).unwrap();
                 std::io::Write::write_all(&mut more, &vec![9; 9 << 20]).unwrap();
             }
             fs.remount_cold().unwrap();
         }
         let mut part = Command::new(fs.mount_point().join("one"));
-        part.args(["-q", "-c", "65536"]).args(&all).stdout(Stdio::null());
+        part.args(["-q", "-c", "65536"])
+            .args(&paths)
+            .stdout(Stdio::null());
         run(by_nobody(part));
         kept(&case, &of_nobody, turn);
     }
     assert_eq!(outcomes(&case, &of_nobody)[3].mode, Mode::Replay);
     // 200 MiB are there. A start without a replay has the kernel read some more than it uses, too.
-    let pages = resident(&all);
+    let pages = resident(&paths);
     assert!((20 * 16..20 * 256).contains(&pages), "{pages}");
     daemon.stop();
 }

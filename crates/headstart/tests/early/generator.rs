@@ -1,4 +1,5 @@
-//! headstart-init as a generator of systemd: which shows it, from 254 on, a copy of the mounts in which nothing can be written.
+//! headstart-init as a generator of systemd: which shows it, from 254 on, a copy of the mounts in which
+//! nothing can be written.
 
 use crate::common::is_root;
 use crate::root::{process_1, root, write_bypass};

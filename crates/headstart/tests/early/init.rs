@@ -1,10 +1,11 @@
-//! headstart-init as the unit asks it, and as process 1: where an initramfs has started headstart it waits for that one's word, and only for it; else it starts
-//! one, on a root where nothing is mounted yet. What becomes of a boot then the acceptance test `boot` shows.
+//! headstart-init as the unit asks it, and as process 1: where an initramfs has started headstart it waits
+//! for that one's word, and only for it; else it starts one, on a root where nothing is mounted yet. What
+//! becomes of a boot then the acceptance test `boot` shows.
 
 use crate::common::is_root;
 use crate::root::{process_1, root, write_bypass};
 use headstart_boot::cmdline::Wish;
-use headstart_boot::decision::of_boot;
+use headstart_boot::decision::decide_boot;
 use headstart_boot::init::OF_HEADSTART;
 use headstart_model::Key;
 use headstart_start::bypass::machine;
@@ -28,7 +29,8 @@ fn boots(root: &Path) -> Command {
 /// For so long headstart-init waits for a word (`init/main.rs`): what takes less was told.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Boots it, with its pipe open at somebody who gives each word after `pause`, and then ends; how long until init had come.
+/// Boots it, with its pipe open at somebody who gives each word after `pause`, and then ends; how long until
+/// init had come.
 fn boot(pause: Option<Duration>, words: &[&[u8]]) -> Duration {
     let dir = root();
     let root = dir.path();
@@ -174,7 +176,8 @@ fn what_is_needed_of_headstart_is_asked_for_while_it_is_decided_about_a_boot() {
     let mut disk = LoopFs::create(&Spec::new("ext4"), fill).unwrap();
     disk.remount_cold().unwrap();
     let root = disk.mount_point();
-    // What leads to the state (`headstart_system::own_program::note_way`): a page of the device that nothing else reads.
+    // What leads to the state (`headstart_system::own_program::note_way`): a page of the device that nothing
+    // else reads.
     let page_of_device: u32 = 12_000;
     let node = disk.node();
     let way = [
@@ -391,7 +394,7 @@ fn headstart_init_bypasses_the_boots_that_headstart_would() {
     let running = running.release().to_str().unwrap();
     fs::create_dir_all(root.join("etc")).unwrap();
     fs::write(root.join("etc/machine-id"), machine()).unwrap();
-    let mut both = [0; 2];
+    let mut counts = [0; 2];
     for every in [0, 1, 2, 3, 4, 5, 7, 10, 40, u32::MAX] {
         for (kernel, machine, replay) in [
             (running, machine(), false),
@@ -411,11 +414,11 @@ fn headstart_init_bypasses_the_boots_that_headstart_would() {
                 ..Change::default()
             };
             kept.lock().unwrap().change(&bypassed).unwrap();
-            let decision = of_boot(&kept.state(), Wish::Usual, &Config::default(), true);
+            let decision = decide_boot(&kept.state(), Wish::Usual, &Config::default(), true);
             let bypassed = matches!(decision, Decision::Bypass(_));
             assert_eq!(ask(root, &[]), Some(bypassed.into()), "{bypass:?}: {decision:?}");
-            both[usize::from(bypassed)] += 1;
+            counts[usize::from(bypassed)] += 1;
         }
     }
-    assert!(both[0] > 0 && both[1] > 0, "{both:?}");
+    assert!(counts[0] > 0 && counts[1] > 0, "{counts:?}");
 }

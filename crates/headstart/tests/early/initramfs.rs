@@ -1,4 +1,5 @@
-//! The hooks of initramfs-tools and dracut, in a directory that stands for the initramfs, with the next root below it; and what it starts.
+//! The hooks of initramfs-tools and dracut, in a directory that stands for the initramfs, with the next root
+//! below it; and what it starts.
 
 use crate::common::is_root;
 use crate::root::{process_1, root, write_bypass};
@@ -31,7 +32,9 @@ struct Hooked {
     bypassed: [bool; 2],
 }
 
-/// Runs it as its initramfs does, and waits for what it leaves in the background, which has its fourth descriptor; after `change` to the next root and the initramfs, with `readonly` as the kernel command line said.
+/// Runs it as its initramfs does, and waits for what it leaves in the background, which has its fourth
+/// descriptor; after `change` to the next root and the initramfs, with `readonly` as the kernel command line
+/// said.
 fn hook((text, told): Hook, readonly: &str, cmdline: &str, change: impl Fn(&Path, &Path)) -> Hooked {
     let dir = tempfile::tempdir().unwrap();
     let initramfs = dir.path();
@@ -206,9 +209,10 @@ fn the_hook_of_dracut_starts_headstart_and_has_who_is_asked_for_wait() {
     );
 }
 
-/// Starts headstart below a root that was checked and is still read-only, with a plan and the boot-failure guard armed, then moves that
-/// root, so that its path leads elsewhere, and then /proc to it. It is told that process 1 waits, or not; and process 1 is headstart-init, or not.
-/// What it says of the boot, and whether the guard is still armed.
+/// Starts headstart below a root that was checked and is still read-only, with a plan and the boot-failure
+/// guard armed, then moves that root, so that its path leads elsewhere, and then /proc to it. It is told that
+/// process 1 waits, or not; and process 1 is headstart-init, or not. What it says of the boot, and whether
+/// the guard is still armed.
 fn enter(told: bool, waits: bool) -> (String, bool) {
     let (next, moved) = (root(), tempfile::tempdir().unwrap());
     let next = next.path();

@@ -5,8 +5,8 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
-/// A root with headstart-init, and with scripts for the real init and for headstart that leave a file. The system's own root is seen
-/// at `host` when it boots.
+/// A root with headstart-init, and with scripts for the real init and for headstart that leave a file. The
+/// system's own root is seen at `host` when it boots.
 pub fn root() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path();

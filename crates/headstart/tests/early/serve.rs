@@ -5,15 +5,16 @@ use crate::root::{process_1, root};
 use std::fs;
 use std::path::Path;
 
-/// Serves a boot with this configuration, its complaints going nowhere, until it has begun, and ends it; what it says of the boot, its
-/// limits as the kernel lists them, and its status.
+/// Serves a boot with this configuration, its complaints going nowhere, until it has begun, and ends it; what
+/// it says of the boot, its limits as the kernel lists them, and its status.
 fn serve(config: &str) -> (String, String, String) {
     let dir = root();
     let left = serve_in(dir.path(), config, ":", "/dev/full");
     (left("last.json"), left("limits"), left("status"))
 }
 
-/// The same in a root, after a script of which the root is the first word, with the complaints there; what each file has that it left.
+/// The same in a root, after a script of which the root is the first word, with the complaints there; what
+/// each file has that it left.
 fn serve_in(root: &Path, config: &str, before: &str, log: &str) -> impl Fn(&str) -> String {
     for path in ["dev", "proc", "etc/headstart"] {
         fs::create_dir_all(root.join(path)).unwrap();

@@ -17,8 +17,8 @@ fn audit_02_a_start_whose_recorder_came_late_teaches_nothing() {
     let data = case.write("data", vec![7; 1 << 20]);
     let script = format!("cat {} >/dev/null", data.display());
     assert_eq!(case.run("k", &["sh", "-c", &script]).code(), 0);
-    let of = |case: &Case| case.json(&["status", "k", "--json"]);
-    let before = of(&case);
+    let status_of = |case: &Case| case.json(&["status", "k", "--json"]);
+    let before = status_of(&case);
     let words = [
         "run",
         "--control-every",
@@ -30,14 +30,14 @@ fn audit_02_a_start_whose_recorder_came_late_teaches_nothing() {
         "-c",
         &script,
     ];
-    let mut holding = Holding::begin(&case, &words);
+    let mut holding = Holding::start(&case, &words);
     // It is released without the worker, twelve seconds later.
     assert_eq!(holding.headstart.wait().unwrap().into_raw(), 0);
     signal(holding.worker, 18);
     eventually("the worker ends", || {
         process_state(holding.worker).is_none_or(|state| state == 'Z')
     });
-    let after = of(&case);
+    let after = status_of(&case);
     assert_eq!(after["profile"], before["profile"], "the profile stays");
     assert_eq!(after["plan"]["data_bytes"], before["plan"]["data_bytes"]);
     let outcomes = after["outcomes"].as_array().unwrap();
@@ -49,7 +49,7 @@ fn audit_02_a_start_whose_recorder_came_late_teaches_nothing() {
 #[test]
 fn audit_02_a_trace_whose_recorder_came_late_is_not_written() {
     let case = Case::new();
-    let mut holding = Holding::begin(
+    let mut holding = Holding::start(
         &case,
         &["record", "-o", "t.trace", "--", "sh", "-c", "touch done"],
     );
@@ -63,16 +63,16 @@ fn audit_02_a_trace_whose_recorder_came_late_is_not_written() {
 
 /// Every file below a directory, but for locks and logs.
 fn contents(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-    let mut found = BTreeMap::new();
+    let mut files = BTreeMap::new();
     for entry in std::fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            found.extend(contents(&path));
+            files.extend(contents(&path));
         } else if !path.ends_with("lock") && !path.ends_with("log") && !is_said(&path) {
-            found.insert(path.clone(), std::fs::read(path).unwrap());
+            files.insert(path.clone(), std::fs::read(path).unwrap());
         }
     }
-    found
+    files
 }
 
 /// Whether a file only notes what was told.
@@ -126,8 +126,8 @@ fn audit_03_headstarts_own_complaint_never_kills_the_command() {
     }
     let case = Case::new();
     for_anybody(&case);
-    // Nobody reads what headstart has to say: unprivileged, it has to say that it cannot record, and in the one place, where a
-    // program has the name of the state directory, that it can keep nothing.
+    // Nobody reads what headstart has to say: unprivileged, it has to say that it cannot record, and in the
+    // one place, where a program has the name of the state directory, that it can keep nothing.
     for home in [".", "home"] {
         let ran = case.script(&format!(
             "unset HEADSTART_STATE; export XDG_STATE_HOME=$PWD/{home}; rm -f done; \

@@ -1,5 +1,5 @@
-//! A file that grows from start to start is read ahead as it is by then, and one that was replaced is not. Needs root, for a
-//! loop device and the recorder.
+//! A file that grows from start to start is read ahead as it is by then, and one that was replaced is not.
+//! Needs root, for a loop device and the recorder.
 
 use crate::common::{Case, can_record, is_root};
 use headstart_system::testing::{LoopFs, Spec, can_mount, resident};

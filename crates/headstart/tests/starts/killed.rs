@@ -1,5 +1,5 @@
-//! kill -9 of headstart, of its worker or of both, at any moment of `run`: the command's work is unharmed, and what is
-//! kept is the old or the new, never half of it.
+//! kill -9 of headstart, of its worker or of both, at any moment of `run`: the command's work is unharmed,
+//! and what is kept is the old or the new, never half of it.
 
 use crate::common::{Case, can_record, eventually, signal, start, workers};
 use std::time::{Duration, Instant};
@@ -96,7 +96,8 @@ fn whoever_is_killed_whenever_the_command_and_the_profile_are_whole() {
     );
     let last = case.run("k", &["sh", "work", "last"]);
     assert_eq!((last.code(), last.err.as_str()), (0, ""));
-    // How many of those that were killed had learned before depends on the machine's speed; this one was not killed.
+    // How many of those that were killed had learned before depends on the machine's speed; this one was not
+    // killed.
     let learned = case.json(&["status", "k", "--json"])["profile"]["runs"].as_u64();
     assert!(learned > Some(runs), "{learned:?} after {runs}");
     let left = || -> Vec<String> {

@@ -13,10 +13,10 @@ const CONTAINERS: &[&str] = &[
 
 /// Runs headstart in a container, which `words` make.
 fn contained(case: &Case, words: &str, headstart: &[&str]) -> Ran {
-    let mut all = words.split(' ');
-    let mut command = Command::new(all.next().unwrap());
+    let mut words_left = words.split(' ');
+    let mut command = Command::new(words_left.next().unwrap());
     command
-        .args(all)
+        .args(words_left)
         .arg(binary())
         .args(headstart)
         .current_dir(case.path(""))

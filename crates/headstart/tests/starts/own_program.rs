@@ -29,7 +29,9 @@ fn of_a_cold_headstart_what_a_start_needs_is_read_in_one_go() {
     let mut disk = LoopFs::create(&spec, fill).unwrap();
     let case = Case::new();
     let program = disk.mount_point().join("headstart");
-    let end = Program::of(&std::fs::read(&program).unwrap()).unwrap().data_end;
+    let end = Program::parse(&std::fs::read(&program).unwrap())
+        .unwrap()
+        .data_end;
     disk.remount_cold().unwrap();
     let size = program.metadata().unwrap().len();
     let of = |from: u64, to: u64| {

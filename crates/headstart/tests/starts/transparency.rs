@@ -117,7 +117,8 @@ fn the_command_finds_everything_as_it_would_without() {
 fn the_caller_waits_for_nothing_of_the_worker() {
     let case = Case::new();
     assert_eq!(case.run("k", &["true"]).code(), 0);
-    // While the key is locked the worker cannot come to its end. A pipe it kept would make the reader wait for it.
+    // While the key is locked the worker cannot come to its end. A pipe it kept would make the reader wait
+    // for it.
     let script = "exec 9>>$(echo state/keys/*/lock); flock 9
         { $H run --control-every 0 --name k -- sh -c 'echo 1; echo 2 >&2; echo 3 >&3' 3>&1 2>&1 | cat; } 2>&1";
     let ran = case.script(&format!("timeout 20 sh -c {}", quoted(script)));
@@ -226,7 +227,7 @@ fn a_stopped_command_stops_headstart_and_both_go_on() {
 #[test]
 fn a_command_that_is_held_can_be_interrupted() {
     let case = Case::new();
-    let mut holding = Holding::begin(&case, &["run", "--name", "k", "--", "sh", "-c", "exit 4"]);
+    let mut holding = Holding::start(&case, &["run", "--name", "k", "--", "sh", "-c", "exit 4"]);
     signal(holding.headstart.id(), 2);
     // When the wait is over the command runs, and its status is passed on.
     assert_eq!(holding.headstart.wait().unwrap().signal(), Some(2));
@@ -235,7 +236,7 @@ fn a_command_that_is_held_can_be_interrupted() {
 #[test]
 fn a_command_that_is_held_can_be_stopped_and_goes_on() {
     let case = Case::new();
-    let mut holding = Holding::begin(&case, &["run", "--name", "k", "--", "sh", "-c", "exit 4"]);
+    let mut holding = Holding::start(&case, &["run", "--name", "k", "--", "sh", "-c", "exit 4"]);
     signal(holding.command, 19);
     eventually("headstart stops", || {
         process_state(holding.headstart.id()) == Some('T')

@@ -24,7 +24,7 @@ fn a_start_that_waits_for_a_device_is_not_quiet() {
         .into_iter()
         .chain([waited.to_str().unwrap(), behind.to_str().unwrap()])
         .collect();
-    let frozen = Frozen::begin(root).unwrap();
+    let frozen = Frozen::freeze(root).unwrap();
     let ran = std::thread::scope(|scope| {
         let start = scope.spawn(|| case.headstart(&words));
         // Twice as long as a start that has ended is quiet for.

@@ -98,7 +98,8 @@ fn part<'a>(document: &'a Value, mount: &Path) -> &'a Value {
     parts.iter().find(is).unwrap_or_else(|| panic!("{parts:?}"))
 }
 
-/// On the file systems of the first argument at least this share is explained, and all that the device read is there.
+/// On the file systems of the first argument at least this share is explained, and all that the device read
+/// is there.
 fn explains(name: &str, spec: &Spec, least: f64) {
     if !can_mount() || !can_record() {
         return;
@@ -126,8 +127,8 @@ fn explains(name: &str, spec: &Spec, least: f64) {
     // What was learned of the start covers what it reads.
     let kinds = document["kinds"].as_array().unwrap();
     let data = kinds.iter().find(|kind| kind["kind"] == "data").unwrap();
-    let found = data["found"].as_u64().unwrap() as f64 / data["bytes"].as_u64().unwrap() as f64;
-    assert!(found > 0.5, "{name}: of the data the plan has {found}");
+    let share = data["found"].as_u64().unwrap() as f64 / data["bytes"].as_u64().unwrap() as f64;
+    assert!(share > 0.5, "{name}: of the data the plan has {share}");
     let files = document["files"].as_array().unwrap();
     let python = mount.join("usr/bin/python3");
     assert!(

@@ -70,8 +70,8 @@ impl Disk {
     fn check(&mut self) {
         self.fs.remount_cold().unwrap();
         for number in 0..FILES {
-            let found = fs::read(path(&self.fs.mount_point(), number)).unwrap();
-            assert!(found == contents(number, BYTES), "file {number}");
+            let bytes = fs::read(path(&self.fs.mount_point(), number)).unwrap();
+            assert!(bytes == contents(number, BYTES), "file {number}");
         }
         self.fs.check().unwrap();
     }
@@ -112,7 +112,7 @@ fn killed_at_any_moment_it_leaves_every_file_whole_and_no_room_taken() {
     disk.check();
     assert_eq!(disk.free(), free, "what was taken is free again");
     eprintln!("{interrupted} of {kills} kills met a move");
-    // And one that is left alone comes to its end.
+    // A move that nobody interrupts comes to its end.
     let text = disk.run(&["apply", "--force"]);
     assert!(text.contains(": complete"), "{text}");
     disk.check();

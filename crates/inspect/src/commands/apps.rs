@@ -14,8 +14,8 @@ use std::path::PathBuf;
 
 /// The programs whose starts are read ahead for, and what is done for them.
 ///
-/// Asks the daemon; if it does not run, or with --state, reads the state directory itself. root sees all programs and may
-/// change what is done for them; other users see their own starts.
+/// Asks the daemon; if it does not run, or with --state, reads the state directory itself. root sees all
+/// programs and may change what is done for them; other users see their own starts.
 ///
 /// A KEY is a name that `list` prints, or the path of a program or script.
 #[derive(Debug, clap::Args)]
@@ -35,7 +35,8 @@ enum What {
     Show(OfKey),
     /// From the next start on, read ahead for a program again.
     Enable(OfKey),
-    /// From the next start on, do nothing for a program: the daemon and `headstart run` of this state directory bypass it; what was learned stays.
+    /// From the next start on, do nothing for a program: the daemon and `headstart run` of this state
+    /// directory bypass it; what was learned stays.
     Disable(OfKey),
     /// Forget all that is known of a program.
     Forget(OfKey),
@@ -59,7 +60,8 @@ struct Document {
     enabled: bool,
     starts: u64,
     replays: u64,
-    /// Against the median of cold starts without a replay; null until a difference is shown (`verdict`), and for others than root.
+    /// Against the median of cold starts without a replay; null until a difference is shown (`verdict`), and
+    /// for others than root.
     seconds_saved: Option<f64>,
     last_start_unix_ns: Option<u64>,
     /// null for others than root.
@@ -100,15 +102,15 @@ pub fn run(args: Args, state: Option<PathBuf>) -> Result<()> {
     let mut programs = Programs::new(state)?;
     let (named, done) = match args.what {
         What::List { output_form } => {
-            let all: Vec<Document> = programs.list()?.into_iter().map(Document::from).collect();
-            return output_form.print(&all, || list(&all));
+            let listed: Vec<Document> = programs.list()?.into_iter().map(Document::from).collect();
+            return output_form.print(&listed, || list(&listed));
         }
         What::Show(named) => {
-            let app = Document::from(programs.known(&named.key)?);
+            let app = Document::from(programs.find_known(&named.key)?);
             return named.output_form.print(&app, || text(&app));
         }
         What::Now(named) => {
-            let key = programs.known(&named.key)?.key;
+            let key = programs.find_known(&named.key)?.key;
             let reading = programs.now(&key)?;
             let document = json!({ "key": key, "requests": reading.requests, "bytes": reading.bytes });
             return named.output_form.print(&document, || {
@@ -125,7 +127,7 @@ pub fn run(args: Args, state: Option<PathBuf>) -> Result<()> {
     };
     let (key, note) = programs.meant(&named.key, done)?;
     // Before it is done: what is forgotten is not listed any more.
-    let others = programs.others(&key, done)?;
+    let others = programs.describe_others(&key, done)?;
     programs.change(&key, done)?;
     let document = Done {
         key: key.to_string(),

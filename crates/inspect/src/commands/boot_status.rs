@@ -2,9 +2,9 @@
 
 use super::status;
 use anyhow::Result;
+use headstart_boot::boot_report::{BootReport, WayIn};
 use headstart_boot::cmdline::{self, Wish};
-use headstart_boot::last::{Last, Place};
-use headstart_boot::{GIVEN_UP, boot_id, decision, install, key, lasting};
+use headstart_boot::{GIVEN_UP, boot_id, decision, install, key, persistence};
 use headstart_command::context::Output;
 use headstart_model::Outcome;
 use headstart_model::outcome::Mode;
@@ -36,15 +36,15 @@ struct BootStatus {
     /// Why this boot was not served, although boots are enabled and it is not bypassed.
     not_served: Option<String>,
     /// This boot, or the last one that could keep anything.
-    last: Option<Last>,
+    last: Option<BootReport>,
     /// What is known of boots, and the outcomes of the last ones.
     known: KeyStatus,
 }
 
 pub fn run(store: &Store, root: Option<&Path>, form: Output) -> Result<()> {
     let kept = store.key(&key()?);
-    let known = status::of(&kept);
-    let (enabled, last) = (install::is_enabled(root), Last::read(&kept));
+    let known = status::read_status(&kept);
+    let (enabled, last) = (install::is_enabled(root), BootReport::read(&kept));
     let next = if enabled {
         why_not_next(store, &kept, &known, last.as_ref())
     } else {
@@ -70,7 +70,7 @@ fn why_not_served() -> String {
     if cmdline::is_after_crash() {
         return "it saves the memory of a kernel that has crashed".into();
     }
-    if cmdline::wish(Place::Unit, &mut |_| {}) == Wish::Off {
+    if cmdline::wish(WayIn::Unit, &mut |_| {}) == Wish::Off {
         return "the kernel command line says headstart=off".into();
     }
     match selinux().filter(|it| it.enforces) {
@@ -81,9 +81,14 @@ fn why_not_served() -> String {
 }
 
 /// Why the next boot is not read ahead, as far as is known now.
-fn why_not_next(store: &Store, kept: &KeyDir, known: &KeyStatus, last: Option<&Last>) -> Option<String> {
+fn why_not_next(
+    store: &Store,
+    kept: &KeyDir,
+    known: &KeyStatus,
+    last: Option<&BootReport>,
+) -> Option<String> {
     let state = store.root();
-    if let Some(next) = lasting::of_frozen(store, kept).filter(|_| known.plan.is_some()) {
+    if let Some(next) = persistence::of_frozen(store, kept).filter(|_| known.plan.is_some()) {
         return next;
     }
     if let Err(Errno::ROFS) = access(state, Access::WRITE_OK) {
@@ -136,7 +141,7 @@ fn text(status: &BootStatus) -> String {
         lines.push(("this boot", format!("This boot was not served: {why}.")));
     }
     if let Some(last) = &status.last {
-        lines.extend(of_last(last));
+        lines.extend(boot_rows(last));
     }
     if let Some(profile) = &status.known.profile {
         let known = format!(
@@ -150,7 +155,7 @@ fn text(status: &BootStatus) -> String {
     // Of one that was not recorded nobody knows what was used.
     let replay = |outcome: &&Outcome| outcome.mode == Mode::Replay && !outcome.unrecorded;
     if let Some(outcome) = status.known.outcomes.iter().rfind(replay) {
-        lines.extend(of_replay(outcome, page_size));
+        lines.extend(replay_rows(outcome, page_size));
     }
     lines.push(("gained", gained_by_boots(&status.known)));
     let next = match &status.next_not_replayed {
@@ -163,7 +168,7 @@ fn text(status: &BootStatus) -> String {
     sentences(COLUMNS, lines)
 }
 
-fn of_last(last: &Last) -> Vec<(&'static str, String)> {
+fn boot_rows(last: &BootReport) -> Vec<(&'static str, String)> {
     let read = match &last.not_replayed {
         None => "The last boot was read ahead.".into(),
         Some(why) => format!("The last boot was not read ahead: {why}."),
@@ -173,10 +178,10 @@ fn of_last(last: &Last) -> Vec<(&'static str, String)> {
         None => "It was not recorded; headstart ran".into(),
     };
     let place = match last.from {
-        Place::Initramfs => "from the initramfs on",
-        Place::Init => "from before process 1 on",
-        Place::Generator => "from before systemd's units on, as a generator of systemd",
-        Place::Unit => "from the first unit on",
+        WayIn::Initramfs => "from the initramfs on",
+        WayIn::Init => "from before process 1 on",
+        WayIn::Generator => "from before systemd's units on, as a generator of systemd",
+        WayIn::Unit => "from the first unit on",
     };
     let writable = match last.made_writable {
         true => " Headstart made the root writable for the boot-failure guard.",
@@ -200,22 +205,22 @@ fn of_last(last: &Last) -> Vec<(&'static str, String)> {
     lines
 }
 
-fn of_replay(outcome: &Outcome, page_size: u32) -> Vec<(&'static str, String)> {
-    let all = total(outcome);
+fn replay_rows(outcome: &Outcome, page_size: u32) -> Vec<(&'static str, String)> {
+    let sum = total(outcome);
     let size = |count| pages(count, page_size);
     let left_out = match outcome.skipped.total() {
         0 => String::new(),
         _ => format!(" It skipped {}.", skipped(&outcome.skipped)),
     };
-    let metadata = bytes(all.metadata_pages.saturating_mul(u64::from(page_size)));
+    let metadata = bytes(sum.metadata_pages.saturating_mul(u64::from(page_size)));
     vec![
         (
             "prefetched",
             format!(
                 "The last replay read {} in {} requests and {metadata} of metadata in {}, within {}.{left_out}",
-                size(all.issued_pages.saturating_sub(all.resident_pages)),
-                all.data_requests,
-                all.metadata_requests,
+                size(sum.issued_pages.saturating_sub(sum.resident_pages)),
+                sum.data_requests,
+                sum.metadata_requests,
                 duration(outcome.replay_ns)
             ),
         ),
@@ -223,19 +228,19 @@ fn of_replay(outcome: &Outcome, page_size: u32) -> Vec<(&'static str, String)> {
             "used",
             format!(
                 "The boot used {} that were read in time, and {} that came late.",
-                size(all.used_pages),
-                size(all.late_pages)
+                size(sum.used_pages),
+                size(sum.late_pages)
             ),
         ),
         (
             "wasted",
             format!(
                 "It did not use {} ({} of what was read), and {} between two uses.",
-                size(all.wasted_pages),
-                percent(all.wasted_pages, all.issued_pages),
-                size(all.bridged_pages)
+                size(sum.wasted_pages),
+                percent(sum.wasted_pages, sum.issued_pages),
+                size(sum.bridged_pages)
             ),
         ),
-        ("missed", format!("It read {} by itself.", size(all.missed_pages))),
+        ("missed", format!("It read {} by itself.", size(sum.missed_pages))),
     ]
 }

@@ -1,7 +1,7 @@
 //! `headstart chart`: a start as a picture.
 
-use crate::floor::{Wanted, of_start};
-use crate::starts::{Found, find};
+use crate::floor::{Wanted, start_floor};
+use crate::starts::{FoundStart, find};
 use anyhow::{Context, Result, bail};
 use headstart_chart::{FloorLine, Pages, Start, html, pages, svg};
 use headstart_command::context::Output;
@@ -16,13 +16,14 @@ use std::path::{Path, PathBuf};
 
 /// Draw a start: who ran and waited, what was read, and whether it had been read ahead in time.
 ///
-/// The picture is one file that loads nothing: an SVG, or an HTML page with zoom, search and what is under the pointer. Lanes
-/// share one time axis: stages, processors, throughput, use, queue and addresses of disks, memory, first uses of files in
-/// the colour of what a replay had done for them, and processes. What a trace lacks is left out and said. Only its owner
-/// can read the file: paths tell what somebody runs.
+/// The picture is one file that loads nothing: an SVG, or an HTML page with zoom, search and what is under
+/// the pointer. Lanes share one time axis: stages, processors, throughput, use, queue and addresses of disks,
+/// memory, first uses of files in the colour of what a replay had done for them, and processes. What a trace
+/// lacks is left out and said. Only its owner can read the file: paths tell what somebody runs.
 ///
-/// The document of --json has the picture's path and bytes, and of each start its name, how long it took, its floor, the pages that it used by
-/// what a replay had done for them, and how many uses, requests to devices and slices of threads were drawn.
+/// The document of --json has the picture's path and bytes, and of each start its name, how long it took, its
+/// floor, the pages that it used by what a replay had done for them, and how many uses, requests to devices
+/// and slices of threads were drawn.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The start: the last one that is kept of boots or of a key, or a trace.
@@ -34,8 +35,8 @@ pub struct Args {
     /// Another start to draw beside it, on the same scale.
     #[arg(long, value_name = "boot|KEY|TRACE")]
     compare: Option<PathBuf>,
-    /// Leave out the floor and what lies above it: for it every file is looked up, and a device whose cost is not known
-    /// is measured for a second.
+    /// Leave out the floor and what lies above it: for it every file is looked up, and a device whose cost is
+    /// not known is measured for a second.
     #[arg(long)]
     no_floor: bool,
     #[command(flatten)]
@@ -75,31 +76,31 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
     };
     let form = form(&output)?;
     refuse_all_but_files(&output)?;
-    let progress = Progress::begin();
-    progress.tell("reading what was recorded");
-    let mut found = vec![find(&args.start, Wanted::Any, store)?];
+    let progress = Progress::for_terminal();
+    progress.show("reading what was recorded");
+    let mut recorded = vec![find(&args.start, Wanted::Any, store)?];
     if let Some(other) = &args.compare {
-        found.push(find(other, Wanted::Any, store)?);
+        recorded.push(find(other, Wanted::Any, store)?);
     }
-    let starts: Vec<Start<'_>> = (found.iter())
-        .map(|it| {
+    let starts: Vec<Start<'_>> = (recorded.iter())
+        .map(|recorded| {
             let floor = (!args.no_floor).then(|| {
-                progress.tell(&format!(
+                progress.show(&format!(
                     "looking up {} files of {}",
-                    it.start.trace.files.len(),
-                    it.name
+                    recorded.start.trace.files.len(),
+                    recorded.name
                 ));
-                floor(it, store)
+                floor(recorded, store)
             });
             Start {
-                trace: &it.start.trace,
-                name: it.name.clone(),
+                trace: &recorded.start.trace,
+                name: recorded.name.clone(),
                 floor: floor.flatten(),
             }
         })
         .collect();
     let uses: usize = starts.iter().map(|it| it.trace.uses.len()).sum();
-    progress.tell(&format!("drawing {uses} uses"));
+    progress.show(&format!("drawing {uses} uses"));
     let picture = match form {
         Form::Svg => svg(&starts),
         Form::Html => html(&starts),
@@ -108,14 +109,14 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
     drop(progress);
     let drawn = Drawn {
         bytes: picture.len(),
-        starts: starts.iter().map(DrawnStart::of).collect(),
+        starts: starts.iter().map(DrawnStart::from_start).collect(),
         picture: output,
     };
     args.output_form.print(&drawn, || text(&drawn))
 }
 
 impl DrawnStart {
-    fn of(start: &Start<'_>) -> DrawnStart {
+    fn from_start(start: &Start<'_>) -> DrawnStart {
         let activity = start.trace.activity.as_ref();
         DrawnStart {
             name: start.name.clone(),
@@ -142,10 +143,10 @@ fn text(drawn: &Drawn) -> String {
 }
 
 /// The floor of a start, and what lies above it. A picture without is better than none.
-fn floor(found: &Found, store: &Store) -> Option<FloorLine> {
-    let costs = Costs::of(store, None);
-    let of = found.of.as_ref();
-    match of_start(&found.start, of, &costs, None, &mut |line| complain(&line)) {
+fn floor(found: &FoundStart, store: &Store) -> Option<FloorLine> {
+    let costs = Costs::new(store, None);
+    let floor_of = found.of.as_ref();
+    match start_floor(&found.start, floor_of, &costs, None, &mut |line| complain(&line)) {
         Ok(it) => Some(FloorLine {
             ns: it.floor.floor_ns,
             causes: (it.above.iter())
@@ -180,7 +181,8 @@ fn form(output: &Path) -> Result<Form> {
     }
 }
 
-/// Refuses what no directory is there for, and what is there and no regular file: a link may lead anywhere, and a device or a directory is nobody's picture.
+/// Refuses what no directory is there for, and what is there and no regular file: a link may lead anywhere,
+/// and a device or a directory is nobody's picture.
 fn refuse_all_but_files(output: &Path) -> Result<()> {
     let has_directory = (output.parent()).is_none_or(|it| it.as_os_str().is_empty() || it.is_dir());
     match output.symlink_metadata() {

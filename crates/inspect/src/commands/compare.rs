@@ -15,12 +15,12 @@ use std::time::Duration;
 
 /// Name the owner of every block that devices read during a start, and say whether the plan had it.
 ///
-/// The owner is a file and an offset in it, or a kind of metadata: on ext2, ext3, ext4, XFS and btrfs. Planned bytes are found,
-/// or late if the start read them first; all others are missing. Metadata of XFS and btrfs comes with look-ups, and a plan does
-/// not say what those read.
+/// The owner is a file and an offset in it, or a kind of metadata: on ext2, ext3, ext4, XFS and btrfs.
+/// Planned bytes are found, or late if the start read them first; all others are missing. Metadata of XFS and
+/// btrfs comes with look-ups, and a plan does not say what those read.
 ///
-/// The file systems of the trace have to be mounted, from the same devices as then. Device mapper and RAID devices are not looked
-/// into. Needs root. The document of --json is described in headstart-compare(5).
+/// The file systems of the trace have to be mounted, from the same devices as then. Device mapper and RAID
+/// devices are not looked into. Needs root. The document of --json is described in headstart-compare(5).
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The trace of the start, recorded with --chart.
@@ -58,12 +58,13 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
         }
         (None, None) => plan_of_trace(store, &trace, |line| complain(&line)),
     };
-    let found = reads(&trace, plan.as_ref(), Duration::from_secs(args.limit))?;
-    args.output_form.print(&found, || text(&found, args.blocks))
+    let comparison = reads(&trace, plan.as_ref(), Duration::from_secs(args.limit))?;
+    args.output_form
+        .print(&comparison, || text(&comparison, args.blocks))
 }
 
 fn plan(path: &std::path::Path) -> Result<PlanFile> {
-    match files::any(path)? {
+    match files::read_any(path)? {
         Any::Plan(plan) => Ok(plan),
         _ => bail!("{} is no plan: make one with `headstart plan`", path.display()),
     }

@@ -3,7 +3,7 @@
 use crate::files::{self, Any};
 use anyhow::{Result, bail};
 use headstart_command::context::Output;
-use headstart_report::diff::{Side, diff, of_plan, of_profile, of_trace, text};
+use headstart_report::diff::{Side, diff, plan_side, profile_side, text, trace_side};
 use std::path::{Path, PathBuf};
 
 /// Compare two traces, two profiles or two plans.
@@ -23,10 +23,10 @@ pub struct Args {
 }
 
 fn side(path: &Path) -> Result<(&'static str, Side)> {
-    Ok(match files::any(path)? {
-        Any::Trace(trace, _) => ("trace", of_trace(&trace)),
-        Any::Profile(profile) => ("profile", of_profile(&profile)),
-        Any::Plan(file) => ("plan", of_plan(&file.plan()?)),
+    Ok(match files::read_any(path)? {
+        Any::Trace(trace, _) => ("trace", trace_side(&trace)),
+        Any::Profile(profile) => ("profile", profile_side(&profile)),
+        Any::Plan(file) => ("plan", plan_side(&file.plan()?)),
         Any::Outcome(_) => bail!(
             "{} is an outcome: only traces, profiles and plans are compared",
             path.display()
@@ -52,6 +52,7 @@ pub fn run(args: Args) -> Result<()> {
             b.page_size
         );
     }
-    let it = diff(kind, &a, &b);
-    args.output_form.print(&it, || text(&it, args.pages))
+    let difference = diff(kind, &a, &b);
+    args.output_form
+        .print(&difference, || text(&difference, args.pages))
 }

@@ -7,7 +7,7 @@ use headstart_model::machine::Cost;
 use headstart_model::trace::Backend;
 use headstart_report::human::{bytes, duration};
 use headstart_report::table::{Table, facts, section};
-use headstart_start::machine::{Known, of_root_and_state};
+use headstart_start::machine::{KnownDevice, of_root_and_state};
 use headstart_store::Store;
 use headstart_system::container;
 use headstart_system::features::{Available, Selinux};
@@ -52,7 +52,8 @@ pub(super) struct Report {
     kernel: String,
     machine: String,
     lockdown: Option<String>,
-    /// What SELinux makes of this process; null where it is not in use. A service or a boot has another context.
+    /// What SELinux makes of this process; null where it is not in use. A service or a boot has another
+    /// context.
     selinux: Option<Selinux>,
     /// What would record; null if nothing can.
     backend: Option<String>,
@@ -71,7 +72,8 @@ pub(super) struct Report {
     /// Mounts on which starts gain little or nothing.
     mounts: Vec<MountNote>,
     state: String,
-    /// Whether an earlier version kept names of files whose directories are not there now, so that it cannot be told if they are encrypted.
+    /// Whether an earlier version kept names of files whose directories are not there now, so that it cannot
+    /// be told if they are encrypted.
     unknown_names: bool,
     /// Whether the daemon runs.
     daemon: State,
@@ -98,7 +100,7 @@ const CAPABILITIES: [(&str, &str); 4] = [
 const UNKNOWN_NAMES: &str = "some are below directories of people that are not there now: if those are encrypted, `headstart forget KEY` removes them";
 
 pub fn run(args: Args, store: &Store) -> Result<()> {
-    let report = look(store);
+    let report = examine(store);
     let (can_record, can_replay) = (report.backend.is_some(), !report.devices.is_empty());
     args.output_form.print(&report, || text(&report))?;
     if !can_record && !can_replay {
@@ -108,7 +110,7 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
 }
 
 /// What is to be told, as a document.
-pub(super) fn look(store: &Store) -> Report {
+pub(super) fn examine(store: &Store) -> Report {
     let (recorder, system) = (
         headstart_record::features(),
         headstart_system::features::features(),
@@ -202,12 +204,12 @@ pub(super) fn look(store: &Store) -> Report {
         mounts: notes(),
         state: store.root().display().to_string(),
         unknown_names: headstart_start::are_some_unknown(store),
-        daemon: State::look(),
+        daemon: State::read(),
     }
 }
 
 fn devices(store: &Store) -> Vec<DeviceCheck> {
-    let check = |known: Known| DeviceCheck {
+    let check = |known: KnownDevice| DeviceCheck {
         path: known.path.to_string(),
         mount_point: known.device.mount_point.to_string(),
         fstype: known.device.fstype,
@@ -221,14 +223,15 @@ fn devices(store: &Store) -> Vec<DeviceCheck> {
     of_root_and_state(store).into_iter().map(check).collect()
 }
 
-/// What is seen here holds for this process: a policy may refuse to boots and to the daemon what it allows to a login.
-fn of_selinux(it: &Selinux) -> String {
-    match it.enforces {
+/// What is seen here holds for this process: a policy may refuse to boots and to the daemon what it allows to
+/// a login.
+fn selinux_text(selinux: &Selinux) -> String {
+    match selinux.enforces {
         true => format!(
             "enforces: this holds for {}. Boots and the daemon have other contexts: `headstart boot status` says what a boot was refused, `ausearch -m avc,user_avc -ts boot` all",
-            it.context
+            selinux.context
         ),
-        false => format!("permissive, this process is {}", it.context),
+        false => format!("permissive, this process is {}", selinux.context),
     }
 }
 
@@ -246,7 +249,7 @@ fn text(report: &Report) -> String {
         .then(|| ("names kept before", UNKNOWN_NAMES.to_owned()));
     let container = report.container.map(|name| ("container", name.to_string()));
     let way = report.container_line.as_ref().and(container::manager());
-    let line = way.map(|it| ("to record here", it.way()));
+    let line = way.map(|it| ("to record here", it.description()));
     let mut out = facts(
         [
             ("kernel", format!("Linux {} on {}", report.kernel, report.machine)),
@@ -261,7 +264,7 @@ fn text(report: &Report) -> String {
         ]
         .into_iter()
         .chain(unknown)
-        .chain(report.selinux.as_ref().map(|it| ("SELinux", of_selinux(it))))
+        .chain(report.selinux.as_ref().map(|it| ("SELinux", selinux_text(it))))
         .chain(container)
         .chain(line),
     );

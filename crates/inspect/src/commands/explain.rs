@@ -7,7 +7,7 @@ use headstart_learn::DEFAULT_EXCLUDE;
 use headstart_model::{FilePath, Key};
 use headstart_report::explain::{Explanation, Known, Now, explain, text};
 use headstart_start::complain;
-use headstart_start::keys::known;
+use headstart_start::keys::find_known;
 use headstart_store::Store;
 use headstart_system::open::generation_at;
 use std::os::unix::fs::MetadataExt;
@@ -29,13 +29,13 @@ pub struct Args {
 pub fn run(args: Args, store: &Store) -> Result<()> {
     let path = std::path::absolute(&args.path).with_context(|| args.path.display().to_string())?;
     let keys = match &args.name {
-        Some(name) => vec![known(name.as_str(), store)?],
+        Some(name) => vec![find_known(name.as_str(), store)?],
         None => store.keys()?.iter().map(|key| store.key(key)).collect(),
     };
     if keys.is_empty() {
         bail!("nothing is known yet: `headstart run -- CMD` begins");
     }
-    let mut all = Vec::new();
+    let mut explanations = Vec::new();
     for kept in &keys {
         let profile = kept.profile().or_tell(|line| complain(&line));
         let file = kept.plan().or_tell(|line| complain(&line));
@@ -43,7 +43,7 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
         let mut candidates = vec![path.clone()];
         // Learned is what symbolic links lead to; the links are learned as such.
         candidates.extend(path.canonicalize().ok().filter(|real| *real != path));
-        let mut found: Vec<Explanation> = candidates
+        let mut of_key: Vec<Explanation> = candidates
             .iter()
             .map(|path| {
                 let known = Known {
@@ -58,17 +58,18 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
                 explain(&FilePath::from(path.as_path()), known)
             })
             .collect();
-        let any = found.iter().any(|it| it.entry.is_some());
-        found.retain(|it| it.entry.is_some() || !any);
-        found.truncate(if any { 2 } else { 1 });
-        all.extend(found);
+        let any = of_key.iter().any(|it| it.entry.is_some());
+        of_key.retain(|it| it.entry.is_some() || !any);
+        of_key.truncate(if any { 2 } else { 1 });
+        explanations.extend(of_key);
     }
     // Of many keys those are of interest that know it.
-    if args.name.is_none() && all.iter().any(|it| it.entry.is_some()) {
-        all.retain(|it| it.entry.is_some());
+    if args.name.is_none() && explanations.iter().any(|it| it.entry.is_some()) {
+        explanations.retain(|it| it.entry.is_some());
     }
-    args.output_form
-        .print(&all, || all.iter().map(text).collect::<Vec<_>>().join("\n"))
+    args.output_form.print(&explanations, || {
+        explanations.iter().map(text).collect::<Vec<_>>().join("\n")
+    })
 }
 
 fn now(path: &Path) -> Now {

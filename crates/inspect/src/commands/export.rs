@@ -15,11 +15,12 @@ use std::path::{Path, PathBuf};
 /// that were read. Its columns, of which all but the first two may be empty:
 ///
 /// time_ns: nanoseconds since the start; what: `use`, `look-up` or `metadata`; kind: of a use `read`, `fault`
-/// (touched), `map` (up to 16 pages mapped around a touched one), `around` (the same, where the touched one is told as
-/// `fault`) or `add` (entered the page cache), of a look-up `open`, `stat`, `link` or `list`; pid: the process; executable:
-/// what that ran at last; path: of the file, or as it was looked up; file: the file's index in the trace; major, minor:
-/// the device of its file system, or that of the metadata; inode; first_page, pages: of the file, or of the device, pages
-/// of as many bytes as the trace says; found: whether the path that was looked up was there.
+/// (touched), `map` (up to 16 pages mapped around a touched one), `around` (the same, where the touched one
+/// is told as `fault`) or `add` (entered the page cache), of a look-up `open`, `stat`, `link` or `list`; pid:
+/// the process; executable: what that ran at last; path: of the file, or as it was looked up; file: the
+/// file's index in the trace; major, minor: the device of its file system, or that of the metadata; inode;
+/// first_page, pages: of the file, or of the device, pages of as many bytes as the trace says; found: whether
+/// the path that was looked up was there.
 ///
 /// Texts are UTF-8: what is none in a path is replaced by U+FFFD. DuckDB makes a Parquet file of it:
 /// `duckdb -c "copy (from 'start.csv') to 'start.parquet'"`.
@@ -28,10 +29,10 @@ use std::path::{Path, PathBuf};
 /// look-ups as instants, stages; and, where the trace was recorded with --chart, what threads did, the
 /// requests of block devices, processors and memory.
 ///
-/// folded is a line `package;path nanoseconds` for each file that threads waited for on block devices, as flame graphs
-/// take it, or `package;path;look-up nanoseconds` for a look-up; it needs a trace recorded with --chart. The package is
-/// what dpkg says, else the top directory. A wait counts for the nearest use or look-up of its process within 5 ms, else
-/// for `(unknown)`.
+/// folded is a line `package;path nanoseconds` for each file that threads waited for on block devices, as
+/// flame graphs take it, or `package;path;look-up nanoseconds` for a look-up; it needs a trace recorded
+/// with --chart. The package is what dpkg says, else the top directory. A wait counts for the nearest use or
+/// look-up of its process within 5 ms, else for `(unknown)`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The trace.
@@ -59,7 +60,7 @@ pub fn run(args: Args) -> Result<()> {
         Form::Csv => write(&|out| export::csv(&trace, out)),
         Form::Perfetto => write(&|out| export::perfetto(&trace, out)),
         Form::Folded => {
-            let Some(waits) = Waits::of(&trace) else {
+            let Some(waits) = Waits::from_trace(&trace) else {
                 bail!(
                     "{} does not say when threads waited: record it with `headstart record --chart`",
                     args.trace.display()

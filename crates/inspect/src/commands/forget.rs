@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use headstart_command::context::Output;
-use headstart_start::keys::{known, others};
+use headstart_start::keys::{describe_others, find_known};
 use headstart_store::Store;
 use serde::Serialize;
 
@@ -22,8 +22,8 @@ struct Forgotten {
 }
 
 pub fn run(args: Args, store: &Store) -> Result<()> {
-    let kept = known(&args.key, store)?;
-    let others = others(&kept, store)?;
+    let kept = find_known(&args.key, store)?;
+    let others = describe_others(&kept, store)?;
     kept.forget()?;
     let forgotten = kept.key().to_string();
     let text = format!("{forgotten} is forgotten\n{others}");

@@ -27,8 +27,8 @@ pub struct Args {
     /// The profile to write.
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// How runs are merged: votes that fade (decay), all pages of any run (union), pages of every run (intersection), or
-    /// pages of at least K of the last N runs.
+    /// How runs are merged: votes that fade (decay), all pages of any run (union), pages of every run
+    /// (intersection), or pages of at least K of the last N runs.
     #[arg(long, value_name = "decay|union|intersection|K/N", default_value = "decay")]
     policy: Policy,
     /// The profile's key [default: that of the first trace's command].

@@ -18,8 +18,8 @@ use std::path::PathBuf;
 
 /// Make a plan (where the profile's pages are on this machine) from a profile.
 ///
-/// Every path is looked up now. A device whose cost is not known yet is measured, which takes a second, and the result
-/// kept in the state directory.
+/// Every path is looked up now. A device whose cost is not known yet is measured, which takes a second, and
+/// the result kept in the state directory.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The profile.
@@ -28,8 +28,8 @@ pub struct Args {
     /// The plan to write.
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// What the devices are taken for: what was measured (auto), moving heads (disk), solid state (flash), or high latency
-    /// and many requests at once (network).
+    /// What the devices are taken for: what was measured (auto), moving heads (disk), solid state (flash), or
+    /// high latency and many requests at once (network).
     #[arg(long, value_enum, default_value_t = Device::Auto)]
     device: Device,
     /// Memory the replay may fill, such as 256M [default: half of what is available].
@@ -75,7 +75,7 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
         Device::Flash => Some(DeviceClass::Flash),
         Device::Network => Some(DeviceClass::Network),
     };
-    let costs = Costs::of(store, class);
+    let costs = Costs::new(store, class);
     let machine = machine::snapshot(&profile, &costs, &mut |line| complain(&line))?;
     let options = PlanOptions {
         budget: args.memory,

@@ -3,7 +3,7 @@
 use crate::files;
 use anyhow::{Context, Result, bail};
 use headstart_command::context::Output;
-use headstart_model::Named;
+use headstart_model::NamedFiles;
 use headstart_model::plan::PlanFile;
 use headstart_replay::{Options, Replay};
 use headstart_report::replay::{text, view};
@@ -16,9 +16,10 @@ use std::time::Instant;
 
 /// Read what a plan lists into memory.
 ///
-/// Returns at once, and reads in the background, unless --wait is given. Before a command on a disk with one head give
-/// --wait: a start beside the replay overtakes it, and the head jumps to and fro between the two. `headstart run` knows when
-/// to wait.
+/// Returns at once, and reads in the background, unless --wait is given. Before a command on a disk with one
+/// head give
+/// --wait: a start beside the replay overtakes it, and the head jumps to and fro between the two.
+/// `headstart run` knows when to wait.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// A plan, or the key of a command whose plan is known.
@@ -43,7 +44,7 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
         ..Options::new(origin)
     };
     // No start has named anything.
-    let plan = Arc::new(plan.of_start(&Named::default())?.unwrap_or(plan));
+    let plan = Arc::new(plan.of_start(&NamedFiles::default())?.unwrap_or(plan));
     let followed = Arc::clone(&plan);
     if args.wait {
         let report = Replay::start(followed, options)?.finish();
@@ -73,7 +74,7 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
 /// The plan at a path, or of a key.
 fn find(what: &str, store: &Store) -> Result<PlanFile> {
     if Path::new(what).is_file() {
-        let file = files::any(Path::new(what));
+        let file = files::read_any(Path::new(what));
         // The path of a program is its key.
         match file {
             Ok(files::Any::Plan(plan)) => return Ok(plan),

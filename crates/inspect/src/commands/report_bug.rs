@@ -12,8 +12,9 @@ use std::path::{Path, PathBuf};
 
 /// Write a file for a bug report: what doctor and status print, and the last lines of the log.
 ///
-/// The file is JSON text: look at it before you give it to anybody. From each text everything behind the first path below a
-/// home directory is removed, with that path; other paths stay and show which programs were started. Nothing is sent anywhere.
+/// The file is JSON text: look at it before you give it to anybody. From each text everything behind the
+/// first path below a home directory is removed, with that path; other paths stay and show which programs
+/// were started. Nothing is sent anywhere.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The file.
@@ -46,7 +47,7 @@ fn gather(store: &Store) -> Result<Value> {
     let keys = store.keys().unwrap_or_default();
     let mut known = Vec::new();
     for key in keys.iter().take(MOST_KEYS) {
-        let mut status = status::of(&store.key(key));
+        let mut status = status::read_status(&store.key(key));
         let excess = status.outcomes.len().saturating_sub(MOST_OUTCOMES);
         status.outcomes.drain(..excess);
         known.push(serde_json::to_value(status)?);
@@ -54,7 +55,7 @@ fn gather(store: &Store) -> Result<Value> {
     let log = end_of(store.log().path());
     Ok(json!({
         "headstart": env!("CARGO_PKG_VERSION"),
-        "doctor": doctor::look(store),
+        "doctor": doctor::examine(store),
         "keys": keys.len(),
         "status": known,
         "log": log.lines().collect::<Vec<_>>(),

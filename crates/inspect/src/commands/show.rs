@@ -22,13 +22,15 @@ pub struct Args {
 
 pub fn run(args: Args) -> Result<()> {
     let form = args.output_form;
-    match files::any(&args.file)? {
+    match files::read_any(&args.file)? {
         Any::Trace(it, size) => form.print(&it, || trace::text(&it, size, args.pages)),
         Any::Profile(it) => form.print(&it, || profile::text(&it, args.pages, now_unix_ns())),
         Any::Outcome(it) => form.print(&it, || outcome::text(&it)),
         Any::Plan(file) => {
-            let it = file.plan()?;
-            form.print(&plan::view(&it), || plan::text(&it, args.pages, now_unix_ns()))
+            let shown = file.plan()?;
+            form.print(&plan::view(&shown), || {
+                plan::text(&shown, args.pages, now_unix_ns())
+            })
         }
     }
 }

@@ -1,6 +1,6 @@
 //! `headstart status`: what is known, and whether it pays.
 
-use crate::floor::{Wanted, last, of_start};
+use crate::floor::{Wanted, last_start, start_floor};
 use anyhow::Result;
 use headstart_command::context::{Output, colours};
 use headstart_learn::verdict::compare;
@@ -9,17 +9,18 @@ use headstart_report::plan::issued;
 use headstart_report::profile::page_counts;
 use headstart_report::status::{Bypass, FloorStatus, KeyStatus, PlanStatus, ProfileStatus, list, text};
 use headstart_start::complain;
-use headstart_start::keys::known;
+use headstart_start::keys::find_known;
 use headstart_start::machine::{Costs, Measure};
 use headstart_start::now_unix_ns;
 use headstart_store::{KeyDir, Store};
 
 /// List what is known, and whether it pays.
 ///
-/// The verdict compares cold starts with a replay and cold control starts without one, see `run --control-every`.
+/// The verdict compares cold starts with a replay and cold control starts without one, see
+/// `run --control-every`.
 ///
-/// With a KEY, status also prints the floor, the least time that any order of reads could give the last start with a replay,
-/// beside the time that this start took. `headstart floor KEY` says what the floor is made of.
+/// With a KEY, status also prints the floor, the least time that any order of reads could give the last start
+/// with a replay, beside the time that this start took. `headstart floor KEY` says what the floor is made of.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// This key only, with its last starts: a name, or the path of a program.
@@ -31,31 +32,35 @@ pub struct Args {
 
 pub fn run(args: Args, store: &Store) -> Result<()> {
     let Some(name) = &args.key else {
-        let all: Vec<KeyStatus> = store.keys()?.iter().map(|key| of(&store.key(key))).collect();
+        let statuses: Vec<KeyStatus> = store
+            .keys()?
+            .iter()
+            .map(|key| read_status(&store.key(key)))
+            .collect();
         return args
             .output_form
-            .print(&all, || list(&all, now_unix_ns(), colours()));
+            .print(&statuses, || list(&statuses, now_unix_ns(), colours()));
     };
-    let kept = known(name, store)?;
-    let it = KeyStatus {
+    let kept = find_known(name, store)?;
+    let status = KeyStatus {
         floor: floor(&kept, store),
-        ..of(&kept)
+        ..read_status(&kept)
     };
     args.output_form
-        .print(&it, || text(&it, now_unix_ns(), colours()))
+        .print(&status, || text(&status, now_unix_ns(), colours()))
 }
 
-/// The floor of the last start with a replay. For it every file of the start is looked up: some milliseconds for one key, too much
-/// for the list of all. It is not kept with the outcome, because it is the floor of the files and devices as they are now. No
-/// device is measured.
+/// The floor of the last start with a replay. For it every file of the start is looked up: some milliseconds
+/// for one key, too much for the list of all. It is not kept with the outcome, because it is the floor of the
+/// files and devices as they are now. No device is measured.
 fn floor(kept: &KeyDir, store: &Store) -> Option<FloorStatus> {
-    let start = last(kept, Wanted::Replay, &mut |line| complain(&line))?;
+    let start = last_start(kept, Wanted::Replay, &mut |line| complain(&line))?;
     let costs = Costs {
         store,
         class: None,
         measure: Measure::Nothing,
     };
-    match of_start(&start, Some(kept), &costs, None, &mut |line| complain(&line)) {
+    match start_floor(&start, Some(kept), &costs, None, &mut |line| complain(&line)) {
         Ok(found) => Some(FloorStatus {
             started_unix_ns: start.trace.meta.started_unix_ns,
             took_ns: start
@@ -73,7 +78,7 @@ fn floor(kept: &KeyDir, store: &Store) -> Option<FloorStatus> {
 }
 
 /// What is known of a key, but for its floor.
-pub(super) fn of(kept: &KeyDir) -> KeyStatus {
+pub(super) fn read_status(kept: &KeyDir) -> KeyStatus {
     let tell = |line: String| complain(&line);
     let profile = kept.profile().or_tell(tell).map(|profile| ProfileStatus {
         runs: profile.runs,

@@ -1,6 +1,6 @@
-//! btrfs: chunks lead from the device to the file system's own addresses, and tell data from metadata; each node of metadata
-//! says of which tree it is; and the kernel tells whose data an address is. Structures are those of the kernel's
-//! include/uapi/linux/btrfs_tree.h; numbers are little-endian.
+//! btrfs: chunks lead from the device to the file system's own addresses, and tell data from metadata; each
+//! node of metadata says of which tree it is; and the kernel tells whose data an address is. Structures are
+//! those of the kernel's include/uapi/linux/btrfs_tree.h; numbers are little-endian.
 
 use super::Named;
 use super::claims::{Claimant, Claims};
@@ -126,8 +126,8 @@ pub fn claim(
     claims: &mut Claims,
     named: &Named,
 ) -> io::Result<()> {
-    let found = SuperBlock::parse(raw.read(SUPER_BLOCKS[0], SUPER_BLOCK as usize)?);
-    let sb = found.ok_or_else(|| io::Error::other("it has no super block of btrfs"))?;
+    let super_block = SuperBlock::parse(raw.read(SUPER_BLOCKS[0], SUPER_BLOCK as usize)?);
+    let sb = super_block.ok_or_else(|| io::Error::other("it has no super block of btrfs"))?;
     for start in SUPER_BLOCKS {
         let length = SUPER_BLOCK;
         claims.claim(ByteRange { start, length }, Kind::SuperBlock);
@@ -153,7 +153,7 @@ pub fn claim(
         };
         if let Ok(opened) = open_checked(mounts, path.as_path(), &expect) {
             let extents = mapper.unencoded(opened.fd.as_fd()).unwrap_or_default();
-            file(&data, claims, &extents, (0, *inode), Some(path));
+            file(&data, claims, &extents, 0, *inode, Some(path));
         }
     }
     rest(root, &sb, &data, &mut mapper, claims)?;
@@ -196,7 +196,7 @@ fn chunks(root: BorrowedFd<'_>, device: u64) -> io::Result<Vec<Chunk>> {
 fn nodes(sb: &SuperBlock, chunk: &Chunk, raw: &mut Raw, claims: &mut Claims) -> io::Result<()> {
     /// Bytes of `struct btrfs_header`.
     const HEADER: usize = 101;
-    for left in claims.left() {
+    for left in claims.unclaimed() {
         for (range, logical) in chunk.part(left) {
             let end = logical + range.length;
             // Nodes begin at multiples of their size from the chunk's beginning.
@@ -248,7 +248,8 @@ fn file(
     data: &[&Chunk],
     claims: &mut Claims,
     extents: &[Extent],
-    (tree, inode): (u64, u64),
+    tree: u64,
+    inode: u64,
     path: Option<&FilePath>,
 ) {
     let claimant = Claimant { tree, inode, path };
@@ -281,7 +282,7 @@ fn rest(
     claims: &mut Claims,
 ) -> io::Result<()> {
     let mut asked = HashSet::new();
-    for left in claims.left() {
+    for left in claims.unclaimed() {
         for chunk in data {
             for (range, logical) in chunk.part(left) {
                 let mut step = 0;
@@ -305,7 +306,7 @@ fn rest(
                     if asked.insert((tree, inode)) {
                         let open = by_number(root, "btrfs", tree, inode).and_then(|pin| open_file(&pin));
                         let extents = open.and_then(|open| mapper.unencoded(open.as_fd()).ok());
-                        file(data, claims, &extents.unwrap_or_default(), (tree, inode), None);
+                        file(data, claims, &extents.unwrap_or_default(), tree, inode, None);
                     }
                     let claimant = Claimant {
                         tree,

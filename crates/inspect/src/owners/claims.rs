@@ -77,7 +77,7 @@ impl<'a> Claims<'a> {
         }
         if self.told.elapsed() >= TELL_EVERY {
             self.told = Instant::now();
-            (self.progress)(self.left().iter().map(|range| range.length).sum());
+            (self.progress)(self.unclaimed().iter().map(|range| range.length).sum());
         }
         if self.is_late() {
             self.give_up("it took too long: give more time with --limit");
@@ -96,7 +96,7 @@ impl<'a> Claims<'a> {
     }
 
     /// What nobody has claimed, ascending.
-    pub fn left(&self) -> Vec<ByteRange> {
+    pub fn unclaimed(&self) -> Vec<ByteRange> {
         let ranges = self.wanted.iter();
         ranges
             .map(|(&start, &end)| ByteRange {
@@ -115,7 +115,7 @@ impl<'a> Claims<'a> {
 
     /// Claims bytes that belong to no file alone.
     pub fn claim(&mut self, range: ByteRange, kind: Kind) {
-        self.take(range, kind, None, 0);
+        self.claim_range(range, kind, None, 0);
     }
 
     /// Claims bytes for a file; for its data, `offset` is where in the file the first of them is.
@@ -131,10 +131,10 @@ impl<'a> Claims<'a> {
                 path: claimant.path.cloned(),
             });
         }
-        self.take(range, kind, Some(file), offset);
+        self.claim_range(range, kind, Some(file), offset);
     }
 
-    fn take(&mut self, range: ByteRange, kind: Kind, file: Option<u32>, offset: u64) {
+    fn claim_range(&mut self, range: ByteRange, kind: Kind, file: Option<u32>, offset: u64) {
         let end = range.start.saturating_add(range.length);
         while let Some((&start, &until)) = self.wanted.range(..end).next_back() {
             if until <= range.start {
@@ -172,14 +172,14 @@ impl<'a> Claims<'a> {
     /// The files that have claimed and have no path, each with its tree and inode number.
     pub fn nameless(&self) -> Vec<(u64, u64)> {
         let without = |index: u32| self.files.get(index as usize).is_some_and(|f| f.path.is_none());
-        let mut found: Vec<(u64, u64)> = self
+        let mut inodes: Vec<(u64, u64)> = self
             .known
             .iter()
             .filter(|(_, index)| without(**index))
             .map(|(id, _)| *id)
             .collect();
-        found.sort_unstable();
-        found
+        inodes.sort_unstable();
+        inodes
     }
 
     /// Tells a file's path.
@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn who_claims_first_has_what_is_wanted_and_no_more() {
         let mut claims = claims(&[range(10, 20), range(15, 30), range(40, 50), range(60, 60)]);
-        assert_eq!(claims.left(), [range(10, 30), range(40, 50)]);
+        assert_eq!(claims.unclaimed(), [range(10, 30), range(40, 50)]);
         claims.claim(range(18, 22), Kind::Inodes);
         let file = Claimant {
             tree: 0,
@@ -224,7 +224,7 @@ mod tests {
         };
         claims.claim_for(range(0, 45), Kind::Data, file, 1000);
         claims.claim_for(range(100, 200), Kind::Data, Claimant { inode: 8, ..file }, 0);
-        assert_eq!(claims.left(), [range(45, 50)]);
+        assert_eq!(claims.unclaimed(), [range(45, 50)]);
         assert!(!claims.wants(range(20, 45)) && claims.wants(range(0, 46)) && !claims.wants(range(47, 47)));
         assert!(!claims.is_over());
         assert_eq!(claims.nameless(), [(0, 7)]);

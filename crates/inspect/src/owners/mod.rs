@@ -1,14 +1,18 @@
-//! Whose the bytes of a block device are: from a read of a device to a file and offset, or to a kind of metadata.
+//! Whose the bytes of a block device are: from a read of a device to a file and offset, or to a kind of
+//! metadata.
 //!
-//! [`places`] says which parts of which devices local file systems are on; [`find`] looks for the owners of bytes of one
-//! of them. How far that goes depends on the file system:
+//! [`places`] says which parts of which devices local file systems are on; [`find`] looks for the owners of
+//! bytes of one of them. How far that goes depends on the file system:
 //!
-//! - ext2, ext3, ext4: what the file system itself uses is at known places, and all inodes that are in use are looked at.
+//! - ext2, ext3, ext4: what the file system itself uses is at known places, and all inodes that are in use
+//!   are looked at.
 //! - XFS (version 5): files by FIEMAP, those that are known first, then all; metadata says itself what it is.
-//! - btrfs (without RAID0, RAID10, RAID5 and RAID6): metadata says itself of which tree it is, and the kernel tells whose data is.
+//! - btrfs (without RAID0, RAID10, RAID5 and RAID6): metadata says itself of which tree it is, and the kernel
+//!   tells whose data is.
 //! - others: data of files by FIEMAP, if they have it.
 //!
-//! What a device mapper or RAID device is made of is not looked into. Everything read here is taken for possibly damaged.
+//! What a device mapper or RAID device is made of is not looked into. Everything read here is taken for
+//! possibly damaged.
 
 mod btrfs;
 mod claims;
@@ -51,10 +55,10 @@ pub struct Place {
     node: Option<PathBuf>,
 }
 
-/// The parts of block devices that local file systems are on, each once, and those that such devices are made of, which are
-/// not looked into.
+/// The parts of block devices that local file systems are on, each once, and those that such devices are made
+/// of, which are not looked into.
 pub fn places(mounts: &MountTable) -> Vec<Place> {
-    let mut found: Vec<Place> = Vec::new();
+    let mut places: Vec<Place> = Vec::new();
     let mut seen = HashSet::new();
     let mut asked = HashSet::new();
     for (index, mount) in mounts.all().iter().enumerate() {
@@ -77,14 +81,14 @@ pub fn places(mounts: &MountTable) -> Vec<Place> {
         let Some(part) = part_of(&facts, mount) else {
             continue;
         };
-        below(&facts, &part, MAX_FLOORS, &mut seen, &mut found);
-        found.push(Place {
+        devices_below(&facts, &part, MAX_FLOORS, &mut seen, &mut places);
+        places.push(Place {
             part,
             mount: Some(index),
             node: facts.node,
         });
     }
-    found
+    places
 }
 
 fn part_of(facts: &DeviceFacts, mount: &Mount) -> Option<Part> {
@@ -113,7 +117,7 @@ fn part_of(facts: &DeviceFacts, mount: &Mount) -> Option<Part> {
 }
 
 /// The devices that a device is made of.
-fn below(
+fn devices_below(
     facts: &DeviceFacts,
     above: &Part,
     floors: u32,
@@ -151,7 +155,7 @@ fn below(
                 node: None,
             });
         }
-        below(&own, above, floors - 1, seen, found);
+        devices_below(&own, above, floors - 1, seen, found);
     }
 }
 
@@ -162,8 +166,8 @@ fn number(path: &Path) -> Option<(u32, u32)> {
     Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
-/// Looks for the owners of bytes of a part, counted from where its file system begins. What is not found is in none of
-/// [`Part::owned`]; [`Part::unfinished`] says why not everything was looked at.
+/// Looks for the owners of bytes of a part, counted from where its file system begins. What is not found is
+/// in none of [`Part::owned`]; [`Part::unfinished`] says why not everything was looked at.
 pub fn find(
     mounts: &MountTable,
     place: Place,
@@ -181,7 +185,7 @@ pub fn find(
     named.retain(|inode, path| pin(mounts, path.as_path()).is_ok_and(|(_, stat)| stat.inode == *inode));
     let named = &named;
     let mut claims = Claims::new(wanted, deadline, progress);
-    if let Err(error) = ask(mounts, mount, place.node.as_deref(), &mut claims, named) {
+    if let Err(error) = ask_file_system(mounts, mount, place.node.as_deref(), &mut claims, named) {
         // The places of files are told without it.
         for path in named.values() {
             let _ = walk::file(mounts, path, &mut Mapper::new(), &mut claims);
@@ -213,7 +217,7 @@ pub fn find(
     part
 }
 
-fn ask(
+fn ask_file_system(
     mounts: &MountTable,
     mount: &Mount,
     node: Option<&Path>,

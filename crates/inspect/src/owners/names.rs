@@ -36,7 +36,7 @@ pub fn open_file(pinned: &OwnedFd) -> Option<OwnedFd> {
 }
 
 /// `directory` and an entry of it.
-pub fn below(directory: &[u8], name: &[u8]) -> FilePath {
+pub fn join(directory: &[u8], name: &[u8]) -> FilePath {
     let mut path = directory.to_vec();
     if path.last() != Some(&b'/') {
         path.push(b'/');

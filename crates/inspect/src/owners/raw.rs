@@ -1,5 +1,5 @@
-//! Metadata as it is on the device, past the page cache: XFS and btrfs keep theirs elsewhere, and what the block device has
-//! in memory may be older than what they wrote.
+//! Metadata as it is on the device, past the page cache: XFS and btrfs keep theirs elsewhere, and what the
+//! block device has in memory may be older than what they wrote.
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, pread};

@@ -1,8 +1,8 @@
-//! All files of a mounted file system, directory by directory: for file systems that do not tell by themselves whose a block
-//! is.
+//! All files of a mounted file system, directory by directory: for file systems that do not tell by
+//! themselves whose a block is.
 
 use super::claims::{Claimant, Claims};
-use super::names::below;
+use super::names::join;
 use headstart_model::FilePath;
 use headstart_model::blocks::Kind;
 use headstart_model::machine::ByteRange;
@@ -26,9 +26,9 @@ struct Entry<'a> {
     kind: FileType,
 }
 
-/// Shows all entries below a mount's root until `visit` says that it is enough. Follows no symbolic link, leaves the mount
-/// nowhere. Fails if there are too many directories.
-fn each(
+/// Shows all entries below a mount's root until `visit` says that it is enough. Follows no symbolic link,
+/// leaves the mount nowhere. Fails if there are too many directories.
+fn walk(
     mounts: &MountTable,
     mount: &Mount,
     mut visit: impl FnMut(&Entry<'_>) -> ControlFlow<()>,
@@ -44,7 +44,7 @@ fn each(
             if matches!(name, b"." | b"..") {
                 continue;
             }
-            let path = below(directory.as_bytes(), name);
+            let path = join(directory.as_bytes(), name);
             // What is behind another mount's point is another file system's.
             if mounts
                 .index_of(path.as_bytes())
@@ -73,11 +73,11 @@ fn each(
     Ok(())
 }
 
-/// Claims the data of all files below a mount's root, until everything has an owner or it takes too long. Opens regular
-/// files and directories only.
+/// Claims the data of all files below a mount's root, until everything has an owner or it takes too long.
+/// Opens regular files and directories only.
 pub fn claim(mounts: &MountTable, mount: &Mount, claims: &mut Claims) {
     let mut mapper = Mapper::new();
-    let walked = each(mounts, mount, |entry| {
+    let walked = walk(mounts, mount, |entry| {
         if claims.is_over() {
             return ControlFlow::Break(());
         }
@@ -96,8 +96,9 @@ pub fn claim(mounts: &MountTable, mount: &Mount, claims: &mut Claims) {
     }
 }
 
-/// Looks for the paths of files that have claimed and have none, by their inode numbers, until all have one or it takes too
-/// long. `name` tells the path of one that a path was found for: on btrfs the same number is in every subvolume.
+/// Looks for the paths of files that have claimed and have none, by their inode numbers, until all have one
+/// or it takes too long. `name` tells the path of one that a path was found for: on btrfs the same number is
+/// in every subvolume.
 pub fn name(
     mounts: &MountTable,
     mount: &Mount,
@@ -109,14 +110,14 @@ pub fn name(
         nameless.entry(inode).or_default().push(tree);
     }
     // What has too many directories leaves some without names.
-    let _ = each(mounts, mount, |entry| {
+    let _ = walk(mounts, mount, |entry| {
         if nameless.is_empty() || claims.is_late() {
             return ControlFlow::Break(());
         }
         if let Some(trees) = nameless.get_mut(&entry.inode) {
             // This brings the entry to memory, so that the file is known by it.
-            let found = pin(mounts, entry.path.as_path());
-            if found.is_ok_and(|(_, stat)| stat.inode == entry.inode) {
+            let pinned = pin(mounts, entry.path.as_path());
+            if pinned.is_ok_and(|(_, stat)| stat.inode == entry.inode) {
                 trees.retain(|tree| match name(*tree, entry.inode, entry.path) {
                     None => true,
                     Some(path) => {

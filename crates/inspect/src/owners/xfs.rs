@@ -1,5 +1,5 @@
-//! XFS: since version 5 each block of metadata says what it is, where it belongs, and whose it is. Offsets are those of the
-//! kernel's fs/xfs/libxfs/xfs_format.h and xfs_da_format.h; numbers are big-endian.
+//! XFS: since version 5 each block of metadata says what it is, where it belongs, and whose it is. Offsets
+//! are those of the kernel's fs/xfs/libxfs/xfs_format.h and xfs_da_format.h; numbers are big-endian.
 
 use super::claims::{Claimant, Claims};
 use super::raw::{MOST, Raw};
@@ -7,7 +7,8 @@ use headstart_model::blocks::{Kind, SECTOR};
 use headstart_model::machine::ByteRange;
 use std::io;
 
-/// Metadata has the UUID of the super block's last field, since the other was changed (XFS_SB_FEAT_INCOMPAT_META_UUID).
+/// Metadata has the UUID of the super block's last field, since the other was changed
+/// (XFS_SB_FEAT_INCOMPAT_META_UUID).
 const INCOMPAT_META_UUID: u32 = 1 << 2;
 
 /// What of the super block is needed to find things.
@@ -95,8 +96,8 @@ impl Geometry {
             .checked_mul(self.block)
     }
 
-    /// What a block of metadata at a byte of the device says it is, and of which inode; `None` if it is none, or belongs
-    /// elsewhere.
+    /// What a block of metadata at a byte of the device says it is, and of which inode; `None` if it is none,
+    /// or belongs elsewhere.
     pub fn recognise(&self, block: &[u8], at: u64) -> Option<(Kind, Option<u64>)> {
         let long = be(block, 0, 4)? as u32;
         let short = be(block, 8, 2)? as u16;
@@ -142,7 +143,8 @@ pub fn claim_fixed(geometry: &Geometry, claims: &mut Claims) {
         };
         let length = geometry.sector;
         claims.claim(ByteRange { start, length }, Kind::SuperBlock);
-        // Free space, inodes and the free list have a sector each; what is left of their last block is nobody's.
+        // Free space, inodes and the free list have a sector each; what is left of their last block is
+        // nobody's.
         let length = (geometry.sector * 4).next_multiple_of(geometry.block);
         claims.claim(ByteRange { start, length }, Kind::Groups);
     }
@@ -151,7 +153,7 @@ pub fn claim_fixed(geometry: &Geometry, claims: &mut Claims) {
 
 /// Looks at every block that nobody has claimed, and claims what says that it is metadata.
 pub fn claim_metadata(geometry: &Geometry, raw: &mut Raw, claims: &mut Claims) -> io::Result<()> {
-    for left in claims.left() {
+    for left in claims.unclaimed() {
         // Whole blocks: a read may have begun within one.
         let first = left.start / geometry.block * geometry.block;
         let end = left.start.saturating_add(left.length);
@@ -167,7 +169,7 @@ pub fn claim_metadata(geometry: &Geometry, raw: &mut Raw, claims: &mut Claims) -
             let bytes = raw.read(at, length as usize)?.to_vec();
             let whole = bytes.len() as u64 / geometry.block * geometry.block;
             for index in 0..(whole / geometry.block) as usize {
-                look(geometry, raw, claims, &bytes, index, at)?;
+                claim_block(geometry, raw, claims, &bytes, index, at)?;
             }
             if whole == 0 {
                 break;
@@ -179,7 +181,7 @@ pub fn claim_metadata(geometry: &Geometry, raw: &mut Raw, claims: &mut Claims) -
 }
 
 /// Looks at one block of `bytes`, which begin at `start` of the device.
-fn look(
+fn claim_block(
     geometry: &Geometry,
     raw: &mut Raw,
     claims: &mut Claims,
@@ -191,7 +193,7 @@ fn look(
     let block_at = |index: usize| bytes.get(index * size..(index + 1) * size).unwrap_or_default();
     let (block, at) = (block_at(index), start + (index * size) as u64);
     if let Some((kind, owner)) = geometry.recognise(block, at) {
-        take(claims, kind, owner, at, geometry.block);
+        claim(claims, kind, owner, at, geometry.block);
         return Ok(());
     }
     // A cluster of inodes may begin within a block that is larger than it.
@@ -205,7 +207,7 @@ fn look(
             && geometry.byte_of(number >> geometry.inode_bits) == Some(at)
     });
     if inodes {
-        take(claims, Kind::Inodes, None, at, geometry.block);
+        claim(claims, Kind::Inodes, None, at, geometry.block);
         return Ok(());
     }
     // Only the first block of a larger directory block says what it is.
@@ -213,19 +215,19 @@ fn look(
         let Some(before) = at.checked_sub((back * size) as u64) else {
             break;
         };
-        let found = match index.checked_sub(back) {
+        let recognised = match index.checked_sub(back) {
             Some(index) => geometry.recognise(block_at(index), before),
             None => geometry.recognise(raw.read(before, size)?, before),
         };
-        if let Some((Kind::Directory, owner)) = found {
-            take(claims, Kind::Directory, owner, at, geometry.block);
+        if let Some((Kind::Directory, owner)) = recognised {
+            claim(claims, Kind::Directory, owner, at, geometry.block);
             break;
         }
     }
     Ok(())
 }
 
-fn take(claims: &mut Claims, kind: Kind, owner: Option<u64>, start: u64, length: u64) {
+fn claim(claims: &mut Claims, kind: Kind, owner: Option<u64>, start: u64, length: u64) {
     let range = ByteRange { start, length };
     match owner {
         None => claims.claim(range, kind),

@@ -32,8 +32,9 @@ impl Donor {
         self.file.as_fd()
     }
 
-    /// Writes `[start, start + length)` of it, multiples of [`headstart_system::direct::BLOCK`], past the page cache: then what lies below has room for it, or it is an
-    /// error while nothing else is at stake. No zeros and nothing twice, which may be stored as nothing.
+    /// Writes `[start, start + length)` of it, multiples of [`headstart_system::direct::BLOCK`], past the
+    /// page cache: then what lies below has room for it, or it is an error while nothing else is at stake. No
+    /// zeros and nothing twice, which may be stored as nothing.
     pub fn write(&self, start: u64, length: u64) -> io::Result<()> {
         let direct: File = reopen(self.file.as_fd(), OFlags::RDWR | OFlags::DIRECT)?;
         let mut buffer = Aligned::new(STEP.min(length) as usize);
@@ -58,8 +59,9 @@ impl Donor {
         direct.sync_data()
     }
 
-    /// Tells what lies below that it holds nothing, while it has its room still: where all is full there, the file system itself needs room to note
-    /// that this one is free. Nothing was exchanged with it yet. Where that is not possible nothing happens.
+    /// Tells what lies below that it holds nothing, while it has its room still: where all is full there, the
+    /// file system itself needs room to note that this one is free. Nothing was exchanged with it yet. Where
+    /// that is not possible nothing happens.
     pub fn discard(&self, volume: &Volume) {
         let Ok(device) = volume.device() else { return };
         for place in self.places().iter().take(MOST_TRIMMED) {
@@ -74,8 +76,8 @@ impl Donor {
         Mapper::new().allocated(self.file.as_fd()).unwrap_or_default()
     }
 
-    /// Gives it a name at the root of its file system, so that it stays: an ordinary file that root alone may read. Fails if there
-    /// is something of that name.
+    /// Gives it a name at the root of its file system, so that it stays: an ordinary file that root alone may
+    /// read. Fails if there is something of that name.
     pub fn keep(&self, volume: &Volume, name: &str) -> io::Result<()> {
         let own = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         let flags = rustix::fs::AtFlags::SYMLINK_FOLLOW;

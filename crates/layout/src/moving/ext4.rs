@@ -17,13 +17,15 @@ use std::path::{Path, PathBuf};
 const HAS_JOURNAL: u32 = 0x4;
 /// `EXT4_FEATURE_COMPAT_FAST_COMMIT`.
 const FAST_COMMIT: u32 = 0x400;
-/// Why the kernel makes a full commit instead of a fast one, as it is listed by one that knows that a fast commit cannot tell
-/// moves (690558921d9f, January 2026). By that list also kernels are known that the change was brought back to.
+/// Why the kernel makes a full commit instead of a fast one, as it is listed by one that knows that a fast
+/// commit cannot tell moves (690558921d9f, January 2026). By that list also kernels are known that the change
+/// was brought back to.
 const FAST_COMMIT_KNOWS: &str = "\"Move extents\"";
 /// `EXT4_FEATURE_RO_COMPAT_BIGALLOC`: the kernel refuses.
 const BIGALLOC: u32 = 0x200;
 
-/// The first release of each series in which a move that fails half-way frees no block twice (CVE-2024-26704).
+/// The first release of each series in which a move that fails half-way frees no block twice
+/// (CVE-2024-26704).
 const MENDED: [(u32, u32, u32); 7] = [
     (4, 19, 307),
     (5, 4, 269),
@@ -70,13 +72,15 @@ impl Ext4 {
         if superblock.features[2] & BIGALLOC != 0 {
             return Err("its file system has the feature bigalloc".to_owned());
         }
-        if superblock.features[0] & FAST_COMMIT != 0 && !told(mount, "fc_info").contains(FAST_COMMIT_KNOWS) {
+        if superblock.features[0] & FAST_COMMIT != 0
+            && !read_proc(mount, "fc_info").contains(FAST_COMMIT_KNOWS)
+        {
             return Err(
                 "its file system has the feature fast_commit, and this kernel forgets moves in a fast commit"
                     .to_owned(),
             );
         }
-        let options = told(mount, "options");
+        let options = read_proc(mount, "options");
         let is_mounted_with = |wanted: &str| options.lines().any(|option| option == wanted);
         // The journal is what has a file's new places known no sooner than its data is there.
         if superblock.features[0] & HAS_JOURNAL == 0 || is_mounted_with("norecovery") {
@@ -106,7 +110,7 @@ impl Mover for Ext4 {
         self.block
     }
 
-    fn stays(&self, file: &File) -> io::Result<Option<&'static str>> {
+    fn why_immovable(&self, file: &File) -> io::Result<Option<&'static str>> {
         let flags = rustix::fs::ioctl_getflags(file)?.bits();
         if let Some((_, why)) = STAY.iter().find(|(bit, _)| flags & bit != 0) {
             return Ok(Some(why));
@@ -138,8 +142,8 @@ impl Mover for Ext4 {
         }
     }
 
-    /// What the donor is given counts as never written: it reads as zeros. So the blocks are read from the device and written again where they
-    /// are, which a device takes that has no room for others.
+    /// What the donor is given counts as never written: it reads as zeros. So the blocks are read from the
+    /// device and written again where they are, which a device takes that has no room for others.
     fn recover(&self, donor: &File, start: u64, length: u64) -> io::Result<()> {
         let device = Direct::open(&self.node)?;
         let end = start + length;
@@ -150,7 +154,8 @@ impl Mover for Ext4 {
                 let part = (to - from).min(RECOVER);
                 let mut buffer = Aligned::new(part as usize);
                 let at = extent.physical + (from - extent.logical);
-                // The kernel tells the next reader what it could not write to the device, once, and reads nothing for it.
+                // The kernel tells the next reader what it could not write to the device, once, and reads
+                // nothing for it.
                 let read = device.read(at, &mut buffer);
                 let read = read.or_else(|_| device.read(at, &mut buffer))?;
                 if (read as u64) < part {
@@ -165,7 +170,7 @@ impl Mover for Ext4 {
 }
 
 /// What the kernel tells of a mounted ext4 in a file of `/proc/fs/ext4`; nothing where it tells nothing.
-fn told(mount: &Mount, file: &str) -> String {
+fn read_proc(mount: &Mount, file: &str) -> String {
     let device = std::fs::read_link(format!("/sys/dev/block/{}:{}", mount.major, mount.minor));
     let name = device.as_deref().ok().and_then(Path::file_name);
     let read = |name| std::fs::read_to_string(Path::new("/proc/fs/ext4").join(name).join(file));
@@ -176,7 +181,8 @@ fn told(mount: &Mount, file: &str) -> String {
 fn kernel_is_safe() -> Result<(), String> {
     let name = rustix::system::uname();
     let (release, version) = (name.release().to_string_lossy(), name.version().to_string_lossy());
-    // Debian's releases do not say which stable release they are made from; their version does: "#1 SMP Debian 6.1.76-1 (…)".
+    // Debian's releases do not say which stable release they are made from; their version does: "#1 SMP
+    // Debian 6.1.76-1 (…)".
     let stable = version
         .split_once("Debian ")
         .map_or(&*release, |(_, after)| after);

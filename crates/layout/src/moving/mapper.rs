@@ -1,5 +1,5 @@
-//! How much room a volume of device mapper has for what it takes as it is written: thin volumes, snapshots and their origins, deduplicated volumes
-//! (the kernel's Documentation/admin-guide/device-mapper).
+//! How much room a volume of device mapper has for what it takes as it is written: thin volumes, snapshots
+//! and their origins, deduplicated volumes (the kernel's Documentation/admin-guide/device-mapper).
 
 use headstart_system::sys::mapper::{Target, targets};
 use rustix::fs::{Mode, OFlags};
@@ -10,42 +10,44 @@ const MOST_TARGETS: usize = 64;
 const SECTOR: u64 = 512;
 /// Bytes of a pool's metadata block (`DM_SM_METADATA_BLOCK_SIZE`), and of a deduplicated volume's.
 const BLOCK: u64 = 4096;
-/// So many blocks of data a block of a pool's metadata maps at least: a leaf has room for 252, and is half full or more.
+/// So many blocks of data a block of a pool's metadata maps at least: a leaf has room for 252, and is half
+/// full or more.
 const MAPPED_BY_ONE: u64 = 126;
 /// This share of a pool stays free: it is others', too.
 const STAYS_FREE: u64 = 20;
 
-/// How many bytes may be written to a volume before what it takes them from is full; `None` where it takes none.
+/// How many bytes may be written to a volume before what it takes them from is full; `None` where it takes
+/// none.
 pub(super) fn free(device: (u32, u32)) -> Option<u64> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let control = rustix::fs::open("/dev/mapper/control", flags, Mode::empty()).ok()?;
-    let all = targets(control.as_fd(), device, false).ok()?;
-    let of = |one: &Target| match one.kind.as_str() {
-        "thin" => of_thin(&control, device, one),
-        "snapshot" => of_snapshot(&one.text),
-        "vdo" => of_vdo(&one.text),
+    let targets = targets(control.as_fd(), device, false).ok()?;
+    let space_of = |one: &Target| match one.kind.as_str() {
+        "thin" => thin_space(&control, device, one),
+        "snapshot" => snapshot_space(&one.text),
+        "vdo" => vdo_space(&one.text),
         _ => None,
     };
-    all.iter().take(MOST_TARGETS).filter_map(of).min()
+    targets.iter().take(MOST_TARGETS).filter_map(space_of).min()
 }
 
 /// Whether what is written to a volume is copied first, for snapshots of it.
 pub(super) fn is_origin(device: (u32, u32)) -> bool {
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let control = rustix::fs::open("/dev/mapper/control", flags, Mode::empty());
-    let all = control
+    let targets = control
         .ok()
         .and_then(|control| targets(control.as_fd(), device, false).ok());
-    all.is_some_and(|all| all.iter().any(|one| one.kind == "snapshot-origin"))
+    targets.is_some_and(|all| all.iter().any(|one| one.kind == "snapshot-origin"))
 }
 
-fn of_thin(control: &OwnedFd, device: (u32, u32), one: &Target) -> Option<u64> {
+fn thin_space(control: &OwnedFd, device: (u32, u32), one: &Target) -> Option<u64> {
     let unmapped = one.length.saturating_sub(mapped(&one.text)?);
     let table = targets(control.as_fd(), device, true).ok()?;
     let table = table.into_iter().find(|other| other.kind == "thin")?;
     let pool = number(table.text.split_whitespace().next()?)?;
     let [status, table] = [false, true].map(|table| targets(control.as_fd(), pool, table).ok());
-    let free = of_pool(&status?.first()?.text, &table?.first()?.text)?;
+    let free = pool_space(&status?.first()?.text, &table?.first()?.text)?;
     Some(if free >= unmapped { u64::MAX } else { free })
 }
 
@@ -55,9 +57,9 @@ fn mapped(status: &str) -> Option<u64> {
     Some(sectors.saturating_mul(SECTOR))
 }
 
-/// `<transaction> <used>/<all metadata blocks> <used>/<all data blocks> …`, and of the table `<metadata device> <data device> <sectors of a block> …`. One that
-/// failed has no room.
-fn of_pool(status: &str, table: &str) -> Option<u64> {
+/// `<transaction> <used>/<all metadata blocks> <used>/<all data blocks> …`, and of the table
+/// `<metadata device> <data device> <sectors of a block> …`. One that failed has no room.
+fn pool_space(status: &str, table: &str) -> Option<u64> {
     let mut words = status.split_whitespace();
     if words.next()? == "Fail" {
         return Some(0);
@@ -73,7 +75,7 @@ fn of_pool(status: &str, table: &str) -> Option<u64> {
 }
 
 /// `<used>/<all sectors> <those of metadata>`; or a word where it cannot be used any more.
-fn of_snapshot(status: &str) -> Option<u64> {
+fn snapshot_space(status: &str) -> Option<u64> {
     match status.split_whitespace().next()? {
         "Invalid" | "Overflow" | "Merge" => Some(0),
         first => {
@@ -85,7 +87,7 @@ fn of_snapshot(status: &str) -> Option<u64> {
 }
 
 /// `<device> <mode> <in recovery> <index> <compression> <used> <all blocks>`.
-fn of_vdo(status: &str) -> Option<u64> {
+fn vdo_space(status: &str) -> Option<u64> {
     let words: Vec<&str> = status.split_whitespace().collect();
     let number = |at: usize| words.get(at)?.parse::<u64>().ok();
     let (used, all) = (number(5)?, number(6)?);
@@ -119,37 +121,41 @@ mod tests {
         let status = |metadata: &str, data: &str, state: &str| {
             format!("1 {metadata} {data} - {state} discard_passdown error_if_no_space - 1024 ")
         };
-        let of = |metadata, data, state| of_pool(&status(metadata, data, state), table);
+        let space_with = |metadata, data, state| pool_space(&status(metadata, data, state), table);
         // 3,200 blocks of 64 KiB, of which a twentieth stays free.
-        assert_eq!(of("10/2048", "0/3200", "rw"), Some(3040 * MIB / 16));
-        assert_eq!(of("10/2048", "3000/3200", "rw"), Some(40 * MIB / 16));
-        assert_eq!(of("10/2048", "3190/3200", "rw"), Some(0));
-        assert_eq!(of("190/200", "0/3200", "rw"), Some(0), "its metadata is full");
-        assert_eq!(of("189/200", "0/3200", "rw"), Some(126 * MIB / 16));
-        assert_eq!(of("10/2048", "0/3200", "out_of_data_space"), Some(0));
-        assert_eq!(of("10/2048", "0/3200", "ro"), Some(0));
-        assert_eq!(of_pool("Fail", table), Some(0));
+        assert_eq!(space_with("10/2048", "0/3200", "rw"), Some(3040 * MIB / 16));
+        assert_eq!(space_with("10/2048", "3000/3200", "rw"), Some(40 * MIB / 16));
+        assert_eq!(space_with("10/2048", "3190/3200", "rw"), Some(0));
+        assert_eq!(
+            space_with("190/200", "0/3200", "rw"),
+            Some(0),
+            "its metadata is full"
+        );
+        assert_eq!(space_with("189/200", "0/3200", "rw"), Some(126 * MIB / 16));
+        assert_eq!(space_with("10/2048", "0/3200", "out_of_data_space"), Some(0));
+        assert_eq!(space_with("10/2048", "0/3200", "ro"), Some(0));
+        assert_eq!(pool_space("Fail", table), Some(0));
         for strange in ["", "Error", "1 2 3 4", "1 2/x 3/4 - rw"] {
-            assert_eq!(of_pool(strange, table), None, "{strange}");
+            assert_eq!(pool_space(strange, table), None, "{strange}");
         }
     }
 
     #[test]
     fn a_snapshot_has_the_room_of_its_own_store_and_what_is_spoilt_none() {
         assert_eq!(
-            of_snapshot("20480/409600 176"),
+            snapshot_space("20480/409600 176"),
             Some((409_600 - 20_480 - 20_480) * 512)
         );
-        assert_eq!(of_snapshot("Invalid"), Some(0));
-        assert_eq!(of_snapshot("Unknown"), None);
+        assert_eq!(snapshot_space("Invalid"), Some(0));
+        assert_eq!(snapshot_space("Unknown"), None);
     }
 
     #[test]
     fn a_deduplicated_volume_has_the_blocks_that_nothing_is_stored_in() {
         let status = |mode: &str| format!("/dev/dm-3 {mode} - online online 1000 2000");
-        assert_eq!(of_vdo(&status("normal")), Some(900 * 4096));
-        assert_eq!(of_vdo(&status("read-only")), Some(0));
-        assert_eq!(of_vdo("/dev/dm-3 normal"), None);
+        assert_eq!(vdo_space(&status("normal")), Some(900 * 4096));
+        assert_eq!(vdo_space(&status("read-only")), Some(0));
+        assert_eq!(vdo_space("/dev/dm-3 normal"), None);
     }
 
     #[test]

@@ -27,8 +27,8 @@ const MOST_WAIT: Duration = Duration::from_secs(5);
 /// Nor longer than this where the process that moves is stopped or frozen: it is ended.
 const MOST_STOPPED: Duration = Duration::from_secs(10);
 
-/// When a file or its facts were changed last. Whatever changes them from now on gives it another time: these are as fine as the kernel's tick,
-/// so if that was just now the next one is waited for.
+/// When a file or its facts were changed last. Whatever changes them from now on gives it another time: these
+/// are as fine as the kernel's tick, so if that was just now the next one is waited for.
 fn changed(pin: &OwnedFd) -> Result<(i64, i64), String> {
     let facts = rustix::fs::fstat(pin).map_err(|error| error.to_string())?;
     let changed = (facts.st_ctime, facts.st_ctime_nsec as i64);
@@ -44,13 +44,15 @@ fn changed(pin: &OwnedFd) -> Result<(i64, i64), String> {
 
 /// A file whose data can be moved.
 pub struct Movable {
-    /// It cannot be read or written by this one. It is open for writing while a move lasts, and no longer: nobody can execute it then.
+    /// It cannot be read or written by this one. It is open for writing while a move lasts, and no longer:
+    /// nobody can execute it then.
     pin: OwnedFd,
     /// Whether it may be executed: who does waits then, see [`Movable::unexecuted`].
     executed: bool,
     /// Its facts when it was opened.
     pub stat: Stat,
-    /// When it or its facts were changed last before that, seconds and nanoseconds. Its owner can set its other times, and not this one.
+    /// When it or its facts were changed last before that, seconds and nanoseconds. Its owner can set its
+    /// other times, and not this one.
     changed: (i64, i64),
 }
 
@@ -63,12 +65,13 @@ impl Movable {
         expect: &Expect,
     ) -> Result<Movable, String> {
         let (pin, stat) = open::pin(mounts, path).map_err(|skip| skip.to_string())?;
-        // Checks what is there and that it is what is expected, on the descriptor that is opened for writing below.
+        // Checks what is there and that it is what is expected, on the descriptor that is opened for writing
+        // below.
         open::open_pinned(pin.as_fd(), stat, expect).map_err(|skip| skip.to_string())?;
         let changed = changed(&pin)?;
         let executed = may_be_executed(path, stat.mode);
         let why = reopen(pin.as_fd(), OFlags::RDONLY).and_then(|reading| {
-            Ok(match volume.stays(path, &reading)? {
+            Ok(match volume.why_immovable(path, &reading)? {
                 None if executed && runs(&reading)? => Some(RUNS),
                 why => why,
             })
@@ -94,8 +97,9 @@ impl Movable {
         Mapper::new().extents(self.file()?.as_fd())
     }
 
-    /// Has what was written to it on the device, so that pages which programs have mapped are protected from writes again: the next
-    /// write changes its time. Nothing is done for a file that nobody has written of late.
+    /// Has what was written to it on the device, so that pages which programs have mapped are protected from
+    /// writes again: the next write changes its time. Nothing is done for a file that nobody has written of
+    /// late.
     pub fn write_back(&self) -> io::Result<()> {
         let file = self.file()?;
         let counts = residency::cachestat(&file, 0, 0);
@@ -111,9 +115,10 @@ impl Movable {
         Ok(same && (facts.st_ctime, facts.st_ctime_nsec as i64) == self.changed)
     }
 
-    /// Moves the data at `[start, start + length)`, which lies in one extent, to the donor's `[to, to + length)`, which does
-    /// too; all are multiples of the page size, but that the last page of a file may end with its last block. One extent a
-    /// call: then what a move did before it failed is told by the file's extents. Who executes the file waits for its end.
+    /// Moves the data at `[start, start + length)`, which lies in one extent, to the donor's
+    /// `[to, to + length)`, which does too; all are multiples of the page size, but that the last page of a
+    /// file may end with its last block. One extent a call: then what a move did before it failed is told by
+    /// the file's extents. Who executes the file waits for its end.
     pub fn move_to(
         &self,
         volume: &Volume,
@@ -134,8 +139,9 @@ impl Movable {
         }
     }
 
-    /// While a file is open for writing, the kernel refuses to execute it (ETXTBSY). So who executes one meanwhile waits until `act` is
-    /// over. Where that sleeps for long in the kernel, as on a file system that is frozen, another thread lets them go on.
+    /// While a file is open for writing, the kernel refuses to execute it (ETXTBSY). So who executes one
+    /// meanwhile waits until `act` is over. Where that sleeps for long in the kernel, as on a file system
+    /// that is frozen, another thread lets them go on.
     fn unexecuted(&self, volume: &Volume, act: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         let reading = self.file()?;
         let switch = volume.switch.as_ref();

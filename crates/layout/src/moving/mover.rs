@@ -19,19 +19,21 @@ pub trait Mover {
         reopen(pin, OFlags::RDWR)
     }
 
-    /// Whether a donor's size is what was written to it, and its room lies behind its end; else its size is that of its room.
+    /// Whether a donor's size is what was written to it, and its room lies behind its end; else its size is
+    /// that of its room.
     fn keeps_size(&self) -> bool {
         false
     }
 
-    /// Why this file stays where it is by what this kind of file system knows of it; `None` if it may be moved. What holds for
-    /// all kinds is asked elsewhere.
-    fn stays(&self, file: &File) -> io::Result<Option<&'static str>>;
+    /// Why this file stays where it is by what this kind of file system knows of it; `None` if it may be
+    /// moved. What holds for all kinds is asked elsewhere.
+    fn why_immovable(&self, file: &File) -> io::Result<Option<&'static str>>;
 
-    /// Brings the data at `[start, start + length)` of `file` to where the donor has `[to, to + length)`, and gives the donor
-    /// the old place; that it tells the old contents takes [`Mover::recover`]. On either side it is one extent. All is moved, or it is an error; after an error
-    /// each block is in its old or its new place, whole. `file` is open for reading and writing, as is the donor, which has room there that
-    /// was allocated and never written.
+    /// Brings the data at `[start, start + length)` of `file` to where the donor has `[to, to + length)`, and
+    /// gives the donor the old place; that it tells the old contents takes [`Mover::recover`]. On either side
+    /// it is one extent. All is moved, or it is an error; after an error each block is in its old or its new
+    /// place, whole. `file` is open for reading and writing, as is the donor, which has room there that was
+    /// allocated and never written.
     fn move_extent(
         &self,
         file: &File,
@@ -41,12 +43,14 @@ pub trait Mover {
         length: u64,
     ) -> io::Result<()>;
 
-    /// Has what is in the journal of the file system with this root where it belongs, as far as that can be asked for.
+    /// Has what is in the journal of the file system with this root where it belongs, as far as that can be
+    /// asked for.
     fn settle(&self, _root: BorrowedFd<'_>) -> io::Result<()> {
         Ok(())
     }
 
-    /// Has the donor tell the old contents that it was given at `[start, start + length)`, where it does not by itself.
+    /// Has the donor tell the old contents that it was given at `[start, start + length)`, where it does not
+    /// by itself.
     fn recover(&self, _donor: &File, _start: u64, _length: u64) -> io::Result<()> {
         Ok(())
     }

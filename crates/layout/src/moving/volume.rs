@@ -1,8 +1,8 @@
 //! A mounted file system that files are moved on, and room on it.
 
-use super::below;
 use super::ext4::Ext4;
 use super::mover::Mover;
+use super::space_below;
 use super::xfs::Xfs;
 use headstart_model::machine::Extent;
 use headstart_system::direct::{Aligned, BLOCK, Direct};
@@ -38,23 +38,24 @@ pub fn unserved(fstype: &str) -> Option<String> {
     }
 }
 
-/// Whether somebody may execute a file of this name and mode. Shared libraries are mapped and not executed, also where they have the
-/// permission; the dynamic linker is both, and that of musl is its `libc.so`.
+/// Whether somebody may execute a file of this name and mode. Shared libraries are mapped and not executed,
+/// also where they have the permission; the dynamic linker is both, and that of musl is its `libc.so`.
 pub fn may_be_executed(path: &Path, mode: u32) -> bool {
     let name = path.file_name().map(OsStrExt::as_bytes).unwrap_or_default();
     let holds = |part: &[u8]| name.windows(part.len()).any(|window| window == part);
     mode & 0o111 != 0 && !(name.starts_with(b"lib") && holds(b".so") && name != b"libc.so")
 }
 
-/// Whether the kernel itself reads files of this path: modules, firmware, and a kernel for kexec. It refuses one that is open for writing at that
-/// instant, and does not wait.
+/// Whether the kernel itself reads files of this path: modules, firmware, and a kernel for kexec. It refuses
+/// one that is open for writing at that instant, and does not wait.
 fn is_the_kernels(path: &Path) -> bool {
     let path = path.as_os_str().as_bytes();
     let holds = |part: &[u8]| path.windows(part.len()).any(|window| window == part);
     holds(b"/lib/modules/") || holds(b"/lib/firmware/") || path.starts_with(b"/boot/")
 }
 
-/// Whether anybody uses a file that may be executed; the descriptor is one for reading, and the only one of this process.
+/// Whether anybody uses a file that may be executed; the descriptor is one for reading, and the only one of
+/// this process.
 pub fn runs(file: &File) -> io::Result<bool> {
     sys::is_open_elsewhere(file.as_fd())
 }
@@ -106,8 +107,9 @@ impl Volume {
         self.leaves_programs = true;
     }
 
-    /// Why a file stays where it is, as far as it tells without being opened for writing; `None` if it may be moved.
-    pub fn stays(&self, path: &Path, file: &File) -> io::Result<Option<&'static str>> {
+    /// Why a file stays where it is, as far as it tells without being opened for writing; `None` if it may be
+    /// moved.
+    pub fn why_immovable(&self, path: &Path, file: &File) -> io::Result<Option<&'static str>> {
         if is_the_kernels(path) {
             return Ok(Some(
                 "what the kernel itself loads: a module, firmware, or a kernel",
@@ -126,7 +128,7 @@ impl Volume {
         if facts.nlink() > 1 {
             return Ok(Some("it has several names"));
         }
-        self.mover.stays(file)
+        self.mover.why_immovable(file)
     }
 
     /// Bytes of a block.
@@ -139,21 +141,23 @@ impl Volume {
         self.mover.keeps_size()
     }
 
-    /// Bytes that ordinary users may still fill: what is kept for root is not taken, or they could write nothing meanwhile.
+    /// Bytes that ordinary users may still fill: what is kept for root is not taken, or they could write
+    /// nothing meanwhile.
     pub fn free(&self) -> io::Result<u64> {
-        let found = rustix::fs::fstatvfs(&self.root)?;
-        Ok(found.f_bavail.saturating_mul(found.f_frsize))
+        let facts = rustix::fs::fstatvfs(&self.root)?;
+        Ok(facts.f_bavail.saturating_mul(facts.f_frsize))
     }
 
     /// All bytes of it.
     pub fn size(&self) -> io::Result<u64> {
-        let found = rustix::fs::fstatvfs(&self.root)?;
-        Ok(found.f_blocks.saturating_mul(found.f_frsize))
+        let facts = rustix::fs::fstatvfs(&self.root)?;
+        Ok(facts.f_blocks.saturating_mul(facts.f_frsize))
     }
 
-    /// How many bytes may be taken of what it lies on, where that is known: an image with holes may have less room than its file system.
+    /// How many bytes may be taken of what it lies on, where that is known: an image with holes may have less
+    /// room than its file system.
     pub fn free_below(&self) -> Option<u64> {
-        below::free(self.device)
+        space_below::free(self.device)
     }
 
     /// Whether it still takes writes; else why not.
@@ -170,13 +174,15 @@ impl Volume {
         Ok(rustix::fs::syncfs(&self.root)?)
     }
 
-    /// The same, and what it noted of itself in its journal is also written where it belongs: nothing of it waits for room below any more.
+    /// The same, and what it noted of itself in its journal is also written where it belongs: nothing of it
+    /// waits for room below any more.
     pub fn settle(&self) -> io::Result<()> {
         self.sync()?;
         self.mover.settle(self.root.as_fd())
     }
 
-    /// Tells what it lies on that these places of it hold nothing, as far as they are free by now. Where that is not possible nothing happens.
+    /// Tells what it lies on that these places of it hold nothing, as far as they are free by now. Where that
+    /// is not possible nothing happens.
     pub fn trim(&self, places: &[Extent]) {
         for place in places.iter().take(MOST_TRIMMED) {
             if sys::trim(self.root.as_fd(), place.physical, place.length).is_err() {
@@ -194,7 +200,8 @@ impl Volume {
             let before = start + done - at;
             let part = (length - done).min(READ - before);
             let mut buffer = Aligned::new((before + part).next_multiple_of(BLOCK) as usize);
-            // The kernel tells the next reader what it could not write to the device, once, and reads nothing for it.
+            // The kernel tells the next reader what it could not write to the device, once, and reads nothing
+            // for it.
             let read = device.read(at, &mut buffer);
             let read = read.or_else(|_| device.read(at, &mut buffer))?;
             if (read as u64) < before + part {
@@ -230,7 +237,8 @@ fn swaps() -> Vec<(u64, u64)> {
         .lines()
         .skip(1)
         .filter_map(|line| line.split_whitespace().next());
-    // Spaces in a path are written \040; who has them there has a swap file that the kernel itself refuses to move.
+    // Spaces in a path are written \040; who has them there has a swap file that the kernel itself refuses to
+    // move.
     paths
         .filter_map(|path| std::fs::metadata(path).ok())
         .filter(std::fs::Metadata::is_file)

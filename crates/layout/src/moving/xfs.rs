@@ -1,9 +1,11 @@
-//! XFS: the data is copied to the donor, and then the kernel exchanges both places, unless the file has changed since.
+//! XFS: the data is copied to the donor, and then the kernel exchanges both places, unless the file has
+//! changed since.
 //!
-//! The exchange is atomic, also over a crash. That nothing was written to the file while it was copied is known by its times: the kernel compares
-//! them under its locks (`XFS_IOC_COMMIT_RANGE`, Linux 6.12). They are as fine as the kernel's tick, so a copy begins when the
-//! last change is older than that ([`settled`]). A page that is mapped and written tells of it by the time, too, once it was protected
-//! again by being written out; so the file is written out between the look at its times and the copy.
+//! The exchange is atomic, also over a crash. That nothing was written to the file while it was copied is
+//! known by its times: the kernel compares them under its locks (`XFS_IOC_COMMIT_RANGE`, Linux 6.12). They
+//! are as fine as the kernel's tick, so a copy begins when the last change is older than that ([`settled`]).
+//! A page that is mapped and written tells of it by the time, too, once it was protected again by being
+//! written out; so the file is written out between the look at its times and the copy.
 
 use super::mover::{Mover, copy, reopen};
 use headstart_system::sys::xfs::{self, Commit};
@@ -76,7 +78,7 @@ impl Mover for Xfs {
         true
     }
 
-    fn stays(&self, file: &File) -> io::Result<Option<&'static str>> {
+    fn why_immovable(&self, file: &File) -> io::Result<Option<&'static str>> {
         let flags = xfs::flags(file.as_fd())?;
         if let Some((_, why)) = STAY.iter().find(|(bit, _)| flags & bit != 0) {
             return Ok(Some(why));
@@ -104,7 +106,8 @@ impl Mover for Xfs {
         let donor = File::from(donor.try_clone_to_owned()?);
         let commit = settled(file)?;
         file.sync_data()?;
-        // A range ends at the end of the file or at a block; the donor grows with what is written to it, so that both do.
+        // A range ends at the end of the file or at a block; the donor grows with what is written to it, so
+        // that both do.
         let length = length.min(file.metadata()?.len().saturating_sub(start));
         copy(file, start, &donor, to, length)?;
         commit.exchange(file.as_fd(), start, donor.as_fd(), to, length)

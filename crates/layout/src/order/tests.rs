@@ -149,14 +149,14 @@ fn a_file_that_two_need_has_one_place_and_a_changed_one_none() {
 fn where_not_all_fits_what_saves_most_jumps_for_its_bytes_is_moved() {
     let size = 8 * PAGE;
     // The second would not fit alone; the last two lie together, so that both cost one jump.
-    let all = [
+    let items = [
         (size, 0),
         (100 * size, 1 << 30),
         (2 * size, 2 << 30),
         (size, 3 << 30),
         (size, (3 << 30) + size),
     ];
-    let files = all.iter().enumerate().map(|(number, (size, at))| {
+    let files = items.iter().enumerate().map(|(number, (size, at))| {
         facts(
             &format!("/{number}"),
             number as u64 + 1,
@@ -164,7 +164,7 @@ fn where_not_all_fits_what_saves_most_jumps_for_its_bytes_is_moved() {
             &[(0, *at, *size)],
         )
     });
-    let entries = all.iter().enumerate().map(|(number, (size, _))| {
+    let entries = items.iter().enumerate().map(|(number, (size, _))| {
         entry(
             &format!("/{number}"),
             &[(0, (size / PAGE) as u32)],
@@ -177,7 +177,7 @@ fn where_not_all_fits_what_saves_most_jumps_for_its_bytes_is_moved() {
     let fit_of = |order: &Order, most| {
         let mut order = order.clone();
         order.fit(most, machine.devices[0].cost.bridge());
-        assert_eq!(order.left[NO_ROOM] as usize, all.len() - order.items.len());
+        assert_eq!(order.left[NO_ROOM] as usize, items.len() - order.items.len());
         let paths = order.items.iter().map(|item| item.facts.path.to_string());
         paths.collect::<Vec<_>>().join(" ")
     };

@@ -17,9 +17,9 @@ fn contents() -> Vec<u8> {
 }
 
 /// Moves a file and has it compared with other contents than it had: what was counted, and how it ended.
-fn moved_and_found_changed(fs: &LoopFs, path: &Path) -> (Vec<Kept>, Result<u64>) {
+fn moved_and_found_changed(fs: &LoopFs, path: &Path) -> (Vec<LayoutResult>, Result<u64>) {
     let state = tempfile::tempdir().unwrap();
-    let turn = Turn::take(&Store::new(state.path())).unwrap();
+    let turn = Turn::acquire(&Store::new(state.path())).unwrap();
     let mounts = MountTable::read().unwrap();
     let volume = Volume::open(&mounts, &fs.mount_point(), &fs.node(), "ext4").unwrap();
     let file = Movable::open(&volume, &mounts, path, &Expect::default()).unwrap();
@@ -32,11 +32,11 @@ fn moved_and_found_changed(fs: &LoopFs, path: &Path) -> (Vec<Kept>, Result<u64>)
         &room.pieces,
         0,
     );
-    let mut all = vec![serde_json::from_str(KEPT).unwrap()];
+    let mut results = vec![serde_json::from_str(KEPT).unwrap()];
     let mut work = Work {
         turn: &turn,
-        all: &mut all,
-        order: &Order::of(0, Vec::new()),
+        all: &mut results,
+        order: &Order::new(0, Vec::new()),
         mounts: &mounts,
         volume: &volume,
         room: &room,
@@ -48,10 +48,11 @@ fn moved_and_found_changed(fs: &LoopFs, path: &Path) -> (Vec<Kept>, Result<u64>)
     let (mut moved, _) = work.file(&item, file, &moves).unwrap();
     moved.before[0] = [0; 32];
     let ended = work.compare(vec![moved]);
-    (all, ended)
+    (results, ended)
 }
 
-/// Memory that a device writes to when it answers is changed without a new time of the file: else every user could keep all from being moved.
+/// Memory that a device writes to when it answers is changed without a new time of the file: else every user
+/// could keep all from being moved.
 #[test]
 fn a_file_that_its_owner_changed_untold_stays_alone_and_one_of_root_ends_it() {
     if !can_mount() {

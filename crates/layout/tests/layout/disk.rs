@@ -1,7 +1,7 @@
 //! A file system with files that lie strewn, and what a start needs of them.
 #![allow(dead_code)] // each test uses what it needs
 
-use headstart_layout::{Bounds, Kept, apply, plan, status};
+use headstart_layout::{Bounds, LayoutResult, apply, plan, status};
 use headstart_model::machine::{DeviceClass, Machine};
 use headstart_model::{Key, Profile};
 use headstart_start::machine::{Costs, Measure, snapshot};
@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 
 pub const FILES: u64 = 60;
 pub const PAGE: u64 = 4096;
-/// How far the files lie apart is the file system's choice, so the gain is small here or there; what is worth it is tested with
-/// the order itself.
+/// How far the files lie apart is the file system's choice, so the gain is small here or there; what is worth
+/// it is tested with the order itself.
 pub const FORCE: Bounds = Bounds {
     force: true,
     rate: None,
@@ -40,7 +40,8 @@ pub fn scatter(at: &Path, numbers: &[u64], gap: u64) -> std::io::Result<()> {
     for &number in numbers {
         let file = File::create(path(at, number))?;
         let room = File::create(at.join(format!("gap{number}")))?;
-        // Allocated at once, in this order. Without extents there is no such call, and nothing is moved there.
+        // Allocated at once, in this order. Without extents there is no such call, and nothing is moved
+        // there.
         for (file, bytes) in [(&file, size(number)), (&room, gap)] {
             match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes) {
                 Ok(()) | Err(Errno::OPNOTSUPP) => {}
@@ -86,7 +87,7 @@ impl Disk {
         }
     }
 
-    pub fn at(&self) -> PathBuf {
+    pub fn mount_point(&self) -> PathBuf {
         self.fs.mount_point()
     }
 
@@ -100,24 +101,24 @@ impl Disk {
 
     /// What a start that reads all from the last to the first learned.
     pub fn profile(&self) -> Profile {
-        backwards(self.key().key(), &self.at(), FILES).unwrap()
+        backwards(self.key().key(), &self.mount_point(), FILES).unwrap()
     }
 
     pub fn machine(&self, profile: &Profile) -> Machine {
         machine(&self.store(), profile)
     }
 
-    pub fn apply(&self, bounds: Bounds) -> Kept {
+    pub fn apply(&self, bounds: Bounds) -> LayoutResult {
         self.apply_for(self.profile(), bounds)
     }
 
-    pub fn apply_for(&self, profile: Profile, bounds: Bounds) -> Kept {
+    pub fn apply_for(&self, profile: Profile, bounds: Bounds) -> LayoutResult {
         let machine = self.machine(&profile);
         self.apply_on(&machine, profile, bounds)
     }
 
-    pub fn apply_on(&self, machine: &Machine, profile: Profile, bounds: Bounds) -> Kept {
-        let all = apply(
+    pub fn apply_on(&self, machine: &Machine, profile: Profile, bounds: Bounds) -> LayoutResult {
+        let results = apply(
             plan(&[profile], machine),
             machine,
             &[self.key()],
@@ -126,15 +127,15 @@ impl Disk {
             &mut |_| {},
         )
         .unwrap();
-        assert_eq!(status(&self.store()).unwrap()[..1], all);
-        let [kept] = <[Kept; 1]>::try_from(all).unwrap();
+        assert_eq!(status(&self.store()).unwrap()[..1], results);
+        let [kept] = <[LayoutResult; 1]>::try_from(results).unwrap();
         kept
     }
 
     /// Where the first byte of each file lies, in the order of their use.
     pub fn places(&self) -> Vec<u64> {
         let place = |number| {
-            let file = File::open(path(&self.at(), number)).unwrap();
+            let file = File::open(path(&self.mount_point(), number)).unwrap();
             headstart_system::extents::extents(&file).unwrap()[0].physical
         };
         (0..FILES).rev().map(place).collect()
@@ -142,13 +143,13 @@ impl Disk {
 
     /// Bytes that others than root may still take, and bytes of all of it.
     pub fn free(&self) -> (u64, u64) {
-        let found = rustix::fs::statvfs(self.at()).unwrap();
-        (found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
+        let facts = rustix::fs::statvfs(self.mount_point()).unwrap();
+        (facts.f_bavail * facts.f_frsize, facts.f_blocks * facts.f_frsize)
     }
 
     /// A file that takes so many of them.
     pub fn fill(&self, bytes: u64) -> File {
-        let filler = File::create(self.at().join("filler")).unwrap();
+        let filler = File::create(self.mount_point().join("filler")).unwrap();
         rustix::fs::fallocate(&filler, FallocateFlags::empty(), 0, bytes).unwrap();
         filler
     }
@@ -157,8 +158,8 @@ impl Disk {
     pub fn check(&mut self) {
         self.fs.remount_cold().unwrap();
         for number in 0..FILES {
-            let found = fs::read(path(&self.at(), number)).unwrap();
-            assert!(found == contents(number, size(number)), "file {number}");
+            let bytes = fs::read(path(&self.mount_point(), number)).unwrap();
+            assert!(bytes == contents(number, size(number)), "file {number}");
         }
         self.fs.check().unwrap();
     }

@@ -95,7 +95,7 @@ fn what_cannot_be_moved_stays_and_says_why() {
     disk.check();
 
     // Its journal is not used.
-    let at = disk.at();
+    let at = disk.mount_point();
     run(Command::new("umount").arg(&at)).unwrap();
     run(Command::new("mount")
         .args(["-o", "norecovery"])
@@ -110,8 +110,8 @@ fn what_cannot_be_moved_stays_and_says_why() {
     let mut disk = Disk::new(&["-O", "inline_data"], 768 << 20);
     for number in (0..FILES).step_by(4) {
         // Room that is allocated beforehand is never in the inode.
-        fs::remove_file(path(&disk.at(), number)).unwrap();
-        fs::write(path(&disk.at(), number), contents(number, size(number))).unwrap();
+        fs::remove_file(path(&disk.mount_point(), number)).unwrap();
+        fs::write(path(&disk.mount_point(), number), contents(number, size(number))).unwrap();
     }
     rustix::fs::sync();
     let kept = disk.apply(FORCE);
@@ -125,7 +125,7 @@ fn what_cannot_be_moved_stays_and_says_why() {
     disk.check();
 
     let mut disk = Disk::new(&[], 768 << 20);
-    let at = disk.at();
+    let at = disk.mount_point();
     fs::hard_link(path(&at, 1), at.join("second name")).unwrap();
     let chattr = |flag: &str, number: u64| {
         let done = Command::new("chattr").arg(flag).arg(path(&at, number)).status();
@@ -157,7 +157,7 @@ fn a_program_that_runs_is_moved_at_the_shutdown() {
         return;
     }
     let mut disk = Disk::new(&[], 768 << 20);
-    let at = disk.at();
+    let at = disk.mount_point();
     let kept_of_five = fs::read(path(&at, 5)).unwrap();
     fs::copy("/bin/sleep", path(&at, 5)).unwrap();
     for number in [5, 9, 13] {
@@ -191,7 +191,7 @@ fn the_data_of_a_file_with_holes_is_moved_and_the_holes_stay() {
         return;
     }
     let disk = Disk::new(&[], 768 << 20);
-    let at = disk.at();
+    let at = disk.mount_point();
     let sparse = File::create(path(&at, 6)).unwrap();
     let data = contents(6, 8 * PAGE);
     for chunk in [0, 5, 17] {
@@ -211,13 +211,13 @@ fn the_data_of_a_file_with_holes_is_moved_and_the_holes_stay() {
     );
     let before_it = disk.places()[(FILES - 1 - 7) as usize];
     assert_eq!(extents[0].physical, before_it + size(7).next_multiple_of(PAGE));
-    let found = fs::read(path(&at, 6)).unwrap();
+    let bytes = fs::read(path(&at, 6)).unwrap();
     let mut expected = vec![0; 1 << 22];
     for chunk in [0, 5, 17] {
         let from = (chunk * 20 * PAGE) as usize;
         expected[from..from + data.len()].copy_from_slice(&data);
     }
-    assert!(found == expected);
+    assert!(bytes == expected);
     let blocks = fs::metadata(path(&at, 6)).unwrap().blocks();
     assert!(blocks * 512 < 1 << 20, "the holes are holes still: {blocks}");
 }
@@ -233,11 +233,11 @@ fn what_lies_in_order_stays_and_what_changed_since_is_moved() {
     let changed: Vec<u64> = (0..37)
         .filter(|number| number % 4 == 1 || number % 4 == 3)
         .collect();
-    let new = disk.at().join("new");
+    let new = disk.mount_point().join("new");
     fs::create_dir(&new).unwrap();
     scatter(&new, &changed, 7 << 20).unwrap();
     for number in changed {
-        fs::rename(path(&new, number), path(&disk.at(), number)).unwrap();
+        fs::rename(path(&new, number), path(&disk.mount_point(), number)).unwrap();
     }
     let before = disk.places();
     let kept = disk.apply(Bounds::default());
@@ -286,7 +286,10 @@ fn what_is_needed_and_stays_this_time_is_not_moved_out_of_the_way() {
     let profile = disk.profile();
     assert_eq!(disk.apply_for(profile.clone(), FORCE).files, FILES);
     // Changed since it was learned: in place, so it lies where it was put.
-    let changed = File::options().write(true).open(path(&disk.at(), 3)).unwrap();
+    let changed = File::options()
+        .write(true)
+        .open(path(&disk.mount_point(), 3))
+        .unwrap();
     changed.write_all_at(&contents(3, 8), 0).unwrap();
     changed.sync_all().unwrap();
     let before = disk.places();
@@ -303,7 +306,7 @@ fn nobody_who_uses_the_files_meanwhile_notices() {
         return;
     }
     let mut disk = Disk::new(&[], 768 << 20);
-    let at = disk.at();
+    let at = disk.mount_point();
     let done = AtomicBool::new(false);
     /// Ends the others also when a check here fails.
     struct End<'a>(&'a AtomicBool);
@@ -319,15 +322,16 @@ fn nobody_who_uses_the_files_meanwhile_notices() {
             let mut rounds = 0;
             while !done.load(Ordering::Relaxed) {
                 for number in 0..FILES {
-                    let found = fs::read(path(&at, number)).unwrap();
-                    assert!(found == expected[number as usize], "file {number}");
+                    let bytes = fs::read(path(&at, number)).unwrap();
+                    assert!(bytes == expected[number as usize], "file {number}");
                 }
                 rounds += 1;
             }
             rounds
         });
         let writer = scope.spawn(|| {
-            // The same bytes, by another way in each round: in place, with O_DIRECT's alignment, by truncation, by renaming.
+            // The same bytes, by another way in each round: in place, with O_DIRECT's alignment, by
+            // truncation, by renaming.
             for round in 0.. {
                 if done.load(Ordering::Relaxed) {
                     break;
@@ -411,7 +415,7 @@ fn what_is_to_be_moved_is_open_for_writing_while_it_moves_alone_and_what_the_ker
         return;
     }
     let disk = Disk::new(&[], 768 << 20);
-    let at = disk.at();
+    let at = disk.mount_point();
     let modules = at.join("lib/modules/6.12.1");
     fs::create_dir_all(&modules).unwrap();
     for path in [modules.join("driver.ko"), at.join("data")] {
@@ -446,8 +450,8 @@ fn who_changes_a_file_and_sets_its_time_back_is_found_out_and_a_move_is_not() {
     }
     let disk = Disk::new(&[], 768 << 20);
     let mounts = MountTable::read().unwrap();
-    let volume = Volume::open(&mounts, &disk.at(), &disk.fs.node(), "ext4").unwrap();
-    let path = path(&disk.at(), 3);
+    let volume = Volume::open(&mounts, &disk.mount_point(), &disk.fs.node(), "ext4").unwrap();
+    let path = path(&disk.mount_point(), 3);
     let file = Movable::open(&volume, &mounts, &path, &Expect::default()).unwrap();
     let donor = volume.donor(file.stat.size.next_multiple_of(PAGE)).unwrap();
     for extent in file.extents().unwrap() {

@@ -1,7 +1,7 @@
 //! What cannot be written where it was moved to is kept. Needs root and loop devices.
 
 use crate::disk::{FORCE, PAGE, backwards, contents, machine, path};
-use headstart_layout::{Kept, State, apply, plan};
+use headstart_layout::{LayoutResult, State, apply, plan};
 use headstart_model::Key;
 use headstart_store::Store;
 use headstart_system::residency::advise_dontneed;
@@ -16,7 +16,8 @@ use std::process::Command;
 const FILES: u64 = 280;
 const IMAGE: u64 = 120 << 20;
 
-/// An ext4 on a pool that has less room than it: what was never written cannot be written once the pool is full.
+/// An ext4 on a pool that has less room than it: what was never written cannot be written once the pool is
+/// full.
 struct Overcommitted {
     disk: Mounted,
     pool: Mounted,
@@ -62,8 +63,8 @@ impl Overcommitted {
         rustix::fs::fallocate(self.image(), FallocateFlags::empty(), 0, IMAGE).unwrap();
     }
 
-    /// Takes the place of these bytes away, and fills the pool to its last byte: where metadata cannot be written either, the journal ends and nothing
-    /// can be kept.
+    /// Takes the place of these bytes away, and fills the pool to its last byte: where metadata cannot be
+    /// written either, the journal ends and nothing can be kept.
     fn fill(&self, start: u64, length: u64) {
         let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         rustix::fs::fallocate(self.image(), how, start, length).unwrap();
@@ -100,16 +101,16 @@ fn what_cannot_be_written_where_it_was_moved_to_is_kept() {
     let orders = plan(&[profile], &machine);
     // Its room was written, and something takes that away from below while the first files are moved.
     let mut filled = false;
-    let mut tell = |kept: &Kept| {
+    let mut tell = |kept: &LayoutResult| {
         if kept.bytes > 0 && !filled {
             filled = true;
             assert_eq!(kept.pieces, 1, "{kept:?}");
             disk.fill(kept.to.unwrap() + kept.bytes, kept.planned_bytes - kept.bytes);
         }
     };
-    let all = apply(orders, &machine, &[key], &store, FORCE, &mut tell).unwrap();
-    assert_eq!(all[0].state, State::Failed, "{all:?}");
-    let why = all[0].why.as_ref().unwrap();
+    let results = apply(orders, &machine, &[key], &store, FORCE, &mut tell).unwrap();
+    assert_eq!(results[0].state, State::Failed, "{results:?}");
+    let why = results[0].why.as_ref().unwrap();
     let name = "headstart-layout-rescue-2";
     assert!(why.contains(name), "{why}");
     let first = fs::read_to_string(at.join("headstart-layout-rescue")).unwrap();
@@ -119,9 +120,9 @@ fn what_cannot_be_written_where_it_was_moved_to_is_kept() {
     let mut lost = 0;
     for number in 0..FILES {
         advise_dontneed(File::open(path(at, number)).unwrap(), 0, 0).unwrap();
-        let found = fs::read(path(at, number)).unwrap();
+        let bytes = fs::read(path(at, number)).unwrap();
         let expected = contents(number, 25 * PAGE);
-        let pages = expected.chunks(PAGE as usize).zip(found.chunks(PAGE as usize));
+        let pages = expected.chunks(PAGE as usize).zip(bytes.chunks(PAGE as usize));
         for (page, _) in pages.filter(|(page, found)| page != found) {
             assert!(rescued.contains(page), "a page of file {number}");
             lost += 1;

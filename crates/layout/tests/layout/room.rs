@@ -18,7 +18,7 @@ fn of_room_in_pieces_the_best_is_taken_and_the_rest_given_back() {
     }
     // All is full but for every second one of many small files, and a few that are larger.
     let mut disk = Disk::new(&[], 256 << 20);
-    let at = disk.at();
+    let at = disk.mount_point();
     let mut fillers = Vec::new();
     for number in 0.. {
         let bytes = if number % 60 == 59 { 2 << 20 } else { 64 << 10 };
@@ -33,7 +33,7 @@ fn of_room_in_pieces_the_best_is_taken_and_the_rest_given_back() {
         fs::remove_file(filler).unwrap();
     }
     rustix::fs::sync();
-    let free = |disk: &Disk| rustix::fs::statvfs(disk.at()).unwrap().f_bfree;
+    let free = |disk: &Disk| rustix::fs::statvfs(disk.mount_point()).unwrap().f_bfree;
     let before = free(&disk);
     let kept = disk.apply(FORCE);
     assert_eq!((kept.state, kept.files), (State::Complete, FILES), "{kept:?}");
@@ -88,7 +88,8 @@ fn where_the_free_room_is_in_small_pieces_what_fits_into_the_others_is_moved() {
     let whole = disk.apply(FORCE);
     assert_eq!((whole.state, whole.files), (State::Complete, FILES), "{whole:?}");
     let (free, size) = disk.free();
-    // All would fit beside the twentieth that stays free, were it not that most of what is free is in blocks smaller than a page.
+    // All would fit beside the twentieth that stays free, were it not that most of what is free is in blocks
+    // smaller than a page.
     let bytes = (free - whole.planned_bytes / 2) >> 12 << 12;
     let filler = disk.fill(bytes);
     let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -116,9 +117,10 @@ fn one_file_goes_to_room_in_pieces() {
         return;
     }
     let mut disk = Disk::new(&[], 256 << 20);
-    let large = disk.at().join("large");
-    let piece = |number: u64| disk.at().join(format!("piece{number}"));
-    // Pieces of 1 MiB as far as there is room, of which each fourth is the file's, then every second of the others is free.
+    let large = disk.mount_point().join("large");
+    let piece = |number: u64| disk.mount_point().join(format!("piece{number}"));
+    // Pieces of 1 MiB as far as there is room, of which each fourth is the file's, then every second of the
+    // others is free.
     let file = File::create(&large).unwrap();
     let mut pieces = Vec::new();
     for number in 0.. {
@@ -160,7 +162,8 @@ fn a_full_file_system_is_left_as_it_is() {
     disk.check();
 }
 
-/// Where contents are not what they were, the room stays as a file; that takes a faulty kernel or disk, so only the keeping is tested.
+/// Where contents are not what they were, the room stays as a file; that takes a faulty kernel or disk, so
+/// only the keeping is tested.
 #[test]
 fn room_that_is_kept_is_a_file_for_root_alone() {
     if !can_mount() {
@@ -168,12 +171,12 @@ fn room_that_is_kept_is_a_file_for_root_alone() {
     }
     let mut disk = Disk::new(&[], 768 << 20);
     let mounts = MountTable::read().unwrap();
-    let volume = Volume::open(&mounts, &disk.at(), &disk.fs.node(), "ext4").unwrap();
+    let volume = Volume::open(&mounts, &disk.mount_point(), &disk.fs.node(), "ext4").unwrap();
     let donor = volume.donor(1 << 20).unwrap();
     donor.keep(&volume, "rescue").unwrap();
     assert!(donor.keep(&volume, "rescue").is_err(), "nothing is written over");
     drop((donor, volume));
-    let kept = fs::metadata(disk.at().join("rescue")).unwrap();
+    let kept = fs::metadata(disk.mount_point().join("rescue")).unwrap();
     assert_eq!((kept.len(), kept.mode() & 0o777, kept.uid()), (1 << 20, 0o600, 0));
     disk.check();
 }

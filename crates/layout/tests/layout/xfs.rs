@@ -1,9 +1,10 @@
-//! Files moved on a real XFS, and what is not moved there or on Btrfs. Needs root, loop devices and Linux 6.12.
+//! Files moved on a real XFS, and what is not moved there or on Btrfs. Needs root, loop devices and
+//! Linux 6.12.
 
 use crate::disk::{self, FORCE, PAGE, backwards, machine, path};
 use headstart_layout::moving::movable::Movable;
 use headstart_layout::moving::volume::Volume;
-use headstart_layout::{Kept, State, apply, plan};
+use headstart_layout::{LayoutResult, State, apply, plan};
 use headstart_model::Key;
 use headstart_store::Store;
 use headstart_system::mounts::MountTable;
@@ -43,8 +44,8 @@ fn crc(bytes: &[u8]) -> u32 {
     !crc
 }
 
-/// Sets whether an XFS has exchange-range, in its super block: mkfs.xfs and xfs_repair know of it from 6.10 on, Debian 12's do not, and
-/// it changes nothing else on the disk.
+/// Sets whether an XFS has exchange-range, in its super block: mkfs.xfs and xfs_repair know of it from 6.10
+/// on, Debian 12's do not, and it changes nothing else on the disk.
 fn set_exchange_range(image: &Path, on: bool) {
     let file = File::options().read(true).write(true).open(image).unwrap();
     let mut block = [0; 512];
@@ -86,25 +87,25 @@ impl Disk {
         Disk { fs, state }
     }
 
-    fn at(&self) -> PathBuf {
+    fn mount_point(&self) -> PathBuf {
         self.fs.mount_point()
     }
 
     /// Moves all into the order from the last to the first.
-    fn apply(&self) -> Kept {
+    fn apply(&self) -> LayoutResult {
         let store = Store::new(self.state.path());
         let key = store.key(&Key::new("test").unwrap());
-        let profile = backwards(key.key(), &self.at(), FILES).unwrap();
+        let profile = backwards(key.key(), &self.mount_point(), FILES).unwrap();
         let machine = machine(&store, &profile);
         let orders = plan(&[profile], &machine);
-        let all = apply(orders, &machine, &[key], &store, FORCE, &mut |_| {}).unwrap();
-        let [kept] = <[Kept; 1]>::try_from(all).unwrap();
+        let results = apply(orders, &machine, &[key], &store, FORCE, &mut |_| {}).unwrap();
+        let [kept] = <[LayoutResult; 1]>::try_from(results).unwrap();
         kept
     }
 
     fn places(&self) -> Vec<u64> {
         let place = |number| {
-            let file = File::open(path(&self.at(), number)).unwrap();
+            let file = File::open(path(&self.mount_point(), number)).unwrap();
             // A file that is in its inode has no place.
             let extents = headstart_system::extents::extents(&file).unwrap();
             extents.first().map_or(0, |extent| extent.physical)
@@ -115,7 +116,7 @@ impl Disk {
     /// Times and mode of all files.
     fn facts(&self) -> Vec<([i64; 4], u32)> {
         let facts = |number| {
-            let facts = fs::metadata(path(&self.at(), number)).unwrap();
+            let facts = fs::metadata(path(&self.mount_point(), number)).unwrap();
             let times = [
                 facts.mtime(),
                 facts.mtime_nsec(),
@@ -134,8 +135,8 @@ impl Disk {
         set_exchange_range(&self.fs.image(), true);
         self.fs.remount_cold().unwrap();
         for number in 0..FILES {
-            let found = fs::read(path(&self.at(), number)).unwrap();
-            assert!(found == contents(number), "file {number}");
+            let bytes = fs::read(path(&self.mount_point(), number)).unwrap();
+            assert!(bytes == contents(number), "file {number}");
         }
     }
 }
@@ -170,7 +171,7 @@ fn what_cannot_be_moved_on_an_xfs_stays_and_says_why() {
     let why = without.why.unwrap();
     assert!(why.contains("without exchange-range"), "{why}");
     let mut disk = Disk::new("xfs", true);
-    let at = disk.at();
+    let at = disk.mount_point();
     fs::set_permissions(path(&at, 1), Permissions::from_mode(0o4755)).unwrap();
     run(Command::new("setcap").arg("cap_net_raw+ep").arg(path(&at, 3))).unwrap();
     run(Command::new("cp")
@@ -207,7 +208,8 @@ fn files_of_a_btrfs_are_not_moved_and_it_is_told_why() {
     assert_eq!(disk.places(), places);
 }
 
-/// Writes through a mapping, again and again another byte, until its standard input ends; then the file must have what was written last.
+/// Writes through a mapping, again and again another byte, until its standard input ends; then the file must
+/// have what was written last.
 const MAPPER: &str = r#"
 import mmap, select, sys
 file = open(sys.argv[1], "r+b")
@@ -230,7 +232,7 @@ fn what_is_written_while_a_file_of_an_xfs_moves_is_not_lost() {
         return;
     }
     let mut disk = Disk::new("xfs", true);
-    let at = disk.at();
+    let at = disk.mount_point();
     let (written, mapped) = (path(&at, 3), path(&at, 23));
     let mut child = Command::new("python3")
         .args(["-c", MAPPER])

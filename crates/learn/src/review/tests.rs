@@ -12,7 +12,8 @@ use headstart_model::trace::{FileState, Use};
 const PAGE: u64 = 4096;
 const MS: u64 = 1_000_000;
 
-/// A data request for `/f`: (start, pages, stage, issued at, milliseconds), and what of it was resident before.
+/// A data request for `/f`: (start, pages, stage, issued at, milliseconds), and what of it was resident
+/// before.
 type Row<'a> = (u64, u64, u8, u64, &'a [(u64, u64)]);
 
 /// A replay of the plan with these requests, and a trace.
@@ -117,18 +118,22 @@ impl Case {
         self.stages().remove(0)
     }
 
-    /// What the review counts and what the uses one by one come to are the same where no two requests ask for a page, and
-    /// nothing was mapped around a fault.
+    /// What the review counts and what the uses one by one come to are the same where no two requests ask for
+    /// a page, and nothing was mapped around a fault.
     fn agree(&mut self) {
-        let all = self.served();
+        let served = self.served();
         self.trace.uses.retain(|used| used.kind != Around);
         assert_eq!(
             self.served(),
-            all,
+            served,
             "what was mapped around a fault does not count"
         );
-        let of = |value: fn(&StageOutcome) -> u64| self.stages().iter().map(value).sum();
-        let reviewed = [of(|s| s.used_pages), of(|s| s.late_pages), of(|s| s.missed_pages)];
+        let sum_of = |value: fn(&StageOutcome) -> u64| self.stages().iter().map(value).sum();
+        let reviewed = [
+            sum_of(|s| s.used_pages),
+            sum_of(|s| s.late_pages),
+            sum_of(|s| s.missed_pages),
+        ];
         assert_eq!(self.served(), reviewed);
     }
 }
@@ -424,18 +429,18 @@ fn what_was_read_ahead_before_the_recording_was_at_its_beginning() {
     case.report.issued[1].done_ns = 3 * MS;
     case.trace_began_ns = 4 * MS as i64;
     let file = case.plan_file();
-    let found = ahead(
+    let reads = ahead(
         &case.trace,
         &file.plan().unwrap(),
         &case.report,
         case.trace_began_ns,
     )
     .unwrap();
-    let found: Vec<_> = found
+    let ranges: Vec<_> = reads
         .iter()
         .map(|it| (it.start, it.pages, it.issued_ns, it.done_ns))
         .collect();
-    assert_eq!(found, [(0, 4, 0, 0), (10, 4, 5 * MS, 5 * MS)]);
+    assert_eq!(ranges, [(0, 4, 0, 0), (10, 4, 5 * MS, 5 * MS)]);
 }
 
 #[test]
@@ -444,6 +449,6 @@ fn without_a_replay_nothing_was_missed() {
         100,
         &[(0, 4, Read), (2, 4, Fault), (2, 4, Around), (90, 20, Add)],
     ));
-    let found: Vec<_> = served.iter().map(|it| (it.missed, it.not_prefetched)).collect();
-    assert_eq!(found, [(0, 4), (0, 2), (0, 0), (0, 10)]);
+    let counts: Vec<_> = served.iter().map(|it| (it.missed, it.not_prefetched)).collect();
+    assert_eq!(counts, [(0, 4), (0, 2), (0, 0), (0, 10)]);
 }

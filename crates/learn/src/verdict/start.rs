@@ -7,12 +7,12 @@ use std::collections::HashMap;
 /// The key of boots, which begin with nothing in memory.
 const BOOT: &str = "boot";
 
-/// With this share in memory a start is warm and not compared. A replay hardly reads anything for it then, and what
-/// little it makes of a difference would be held against cold starts, for which it reads everything.
+/// With this share in memory a start is warm and not compared. A replay hardly reads anything for it then,
+/// and what little it makes of a difference would be held against cold starts, for which it reads everything.
 pub const WARM: f64 = 0.75;
 
-/// A start without a replay that waited for disks for this share of its time was cold. A warm LibreOffice start waits
-/// for 1 % of its time, a cold one from a disk for 80; what lies between is not guessed at.
+/// A start without a replay that waited for disks for this share of its time was cold. A warm LibreOffice
+/// start waits for 1 % of its time, a cold one from a disk for 80; what lies between is not guessed at.
 const BLOCKED_WHEN_COLD: f64 = 0.25;
 
 /// A start that can be compared with others.
@@ -40,7 +40,8 @@ pub struct LeftOut {
     pub warm: usize,
     /// Nobody knows what was in memory before.
     pub unknown: usize,
-    /// They were to be read ahead for and were not, or nothing was done for them: no replay was decided against, and devices were busy with others'.
+    /// They were to be read ahead for and were not, or nothing was done for them: no replay was decided
+    /// against, and devices were busy with others'.
     pub declined: usize,
     /// They did not end as most did, or taught nothing: they were cut short, or something unusual happened.
     pub unusual: usize,
@@ -48,8 +49,8 @@ pub struct LeftOut {
 
 /// The share of what a start was expected to need that was in memory before it; `None` where nothing tells.
 ///
-/// Where no sample was taken, a replay has seen what its requests found in memory, and the time that a start without
-/// one was blocked tells whether it was cold.
+/// Where no sample was taken, a replay has seen what its requests found in memory, and the time that a start
+/// without one was blocked tells whether it was cold.
 pub fn resident(outcome: &Outcome) -> Option<f64> {
     if let Some(share) = outcome.resident_before.and_then(|before| before.share()) {
         return Some(share);

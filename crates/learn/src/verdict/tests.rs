@@ -21,40 +21,44 @@ fn start(mode: Mode, ms: u64, percent: u64) -> Outcome {
 
 /// Starts as the engine runs them, all with the same share in memory: a control run after nine replays.
 fn in_turn(with: &[u64], without: &[u64], percent: u64) -> Vec<Outcome> {
-    let mut all = Vec::new();
+    let mut outcomes = Vec::new();
     for (index, ms) in without.iter().enumerate() {
         let replays = (0..9).map(|i| with[(index * 9 + i) % with.len()]);
-        all.extend(replays.map(|ms| start(Mode::Replay, ms, percent)));
-        all.push(start(Mode::Control, *ms, percent));
+        outcomes.extend(replays.map(|ms| start(Mode::Replay, ms, percent)));
+        outcomes.push(start(Mode::Control, *ms, percent));
     }
-    all
+    outcomes
 }
 
-/// LibreOffice on the machine of the reproduction: 915 ms with a replay and 874 without while all is in memory.
+/// LibreOffice on the machine of the reproduction: 915 ms with a replay and 874 without while all is in
+/// memory.
 fn warm_starts() -> Vec<Outcome> {
     let with = [901, 934, 915, 922, 908, 917, 911, 940, 896];
-    let mut all = vec![Outcome {
+    let mut outcomes = vec![Outcome {
         resident_before: None,
         blocked_ns: Some(9_000 * MS),
         ..start(Mode::Record, 10_900, 0)
     }];
-    all.extend(in_turn(&with, &[874, 869, 880, 877], 98));
-    all.truncate(39);
-    all
+    outcomes.extend(in_turn(&with, &[874, 869, 880, 877], 98));
+    outcomes.truncate(39);
+    outcomes
 }
 
 #[test]
 fn audit_11_warm_starts_do_not_bypass_the_cold_ones() {
-    let mut all = warm_starts();
-    assert_eq!(slower(&all), None);
-    let it = compare(&all);
-    assert_eq!((it.verdict, it.left_out.warm), (Verdict::TooFew, 38));
+    let mut outcomes = warm_starts();
+    assert_eq!(slower(&outcomes), None);
+    let comparison = compare(&outcomes);
+    assert_eq!(
+        (comparison.verdict, comparison.left_out.warm),
+        (Verdict::TooFew, 38)
+    );
     for ms in [3500, 3600, 3450] {
-        all.push(start(Mode::Replay, ms, 10));
-        assert_eq!(slower(&all), None, "the next cold start has a replay too");
+        outcomes.push(start(Mode::Replay, ms, 10));
+        assert_eq!(slower(&outcomes), None, "the next cold start has a replay too");
     }
     // The same without a sample: what the replay found, and how long a control run was blocked, tell.
-    for outcome in &mut all {
+    for outcome in &mut outcomes {
         let share = outcome.resident_before.take().map(|it| it.resident_pages);
         match outcome.mode {
             Mode::Replay => {
@@ -68,19 +72,19 @@ fn audit_11_warm_starts_do_not_bypass_the_cold_ones() {
             Mode::Record | Mode::Bypass | Mode::Declined => {}
         }
     }
-    assert_eq!(slower(&all), None);
-    let it = compare(&all);
-    assert_eq!((it.with.starts, it.without.starts), (3, 0));
+    assert_eq!(slower(&outcomes), None);
+    let comparison = compare(&outcomes);
+    assert_eq!((comparison.with.starts, comparison.without.starts), (3, 0));
 }
 
 #[test]
 fn half_warm_starts_do_not_bypass_cold_ones_that_were_never_compared() {
-    let mut all = in_turn(&[1030, 1031, 1032, 1033], &[1000; 5], 60);
-    assert!(slower(&all).is_some(), "that is all there is");
-    all.push(start(Mode::Replay, 3500, 10));
-    assert_eq!(slower(&all), None, "of this one nothing is known");
-    all.push(start(Mode::Control, 10_900, 10));
-    assert_eq!(slower(&all), None, "it gains more than the others lose");
+    let mut outcomes = in_turn(&[1030, 1031, 1032, 1033], &[1000; 5], 60);
+    assert!(slower(&outcomes).is_some(), "that is all there is");
+    outcomes.push(start(Mode::Replay, 3500, 10));
+    assert_eq!(slower(&outcomes), None, "of this one nothing is known");
+    outcomes.push(start(Mode::Control, 10_900, 10));
+    assert_eq!(slower(&outcomes), None, "it gains more than the others lose");
 }
 
 #[test]
@@ -88,10 +92,13 @@ fn starts_are_compared_with_such_as_began_alike() {
     // All replays happen to meet little in memory, and all control runs much.
     let replays = (0..20).map(|i| start(Mode::Replay, 4000 + i, 10));
     let controls = (0..20).map(|i| start(Mode::Control, 2000 + i, 60));
-    let all: Vec<Outcome> = replays.zip(controls).flat_map(|(a, b)| [a, b]).collect();
-    let it = compare(&all);
-    assert_eq!((it.verdict, it.p), (Verdict::NoDifference, Some(1.0)));
-    assert_eq!(it.gain_ns, None);
+    let outcomes: Vec<Outcome> = replays.zip(controls).flat_map(|(a, b)| [a, b]).collect();
+    let comparison = compare(&outcomes);
+    assert_eq!(
+        (comparison.verdict, comparison.p),
+        (Verdict::NoDifference, Some(1.0))
+    );
+    assert_eq!(comparison.gain_ns, None);
 }
 
 #[test]
@@ -101,22 +108,22 @@ fn boots_are_cold_whatever_they_waited_for() {
         key: Key::new("boot").unwrap(),
         ..start(mode, ms, 0)
     };
-    let mut all = vec![boot(Mode::Record, 1970)];
+    let mut outcomes = vec![boot(Mode::Record, 1970)];
     for i in 0..9 {
-        all.push(boot(Mode::Replay, 2200 + 10 * i));
+        outcomes.push(boot(Mode::Replay, 2200 + 10 * i));
     }
-    assert_eq!(slower(&all), None, "one without proves nothing");
-    all.push(boot(Mode::Control, 1980));
-    assert_eq!(slower(&all), Some((2240 * MS, 1975 * MS)));
+    assert_eq!(slower(&outcomes), None, "one without proves nothing");
+    outcomes.push(boot(Mode::Control, 1980));
+    assert_eq!(slower(&outcomes), Some((2240 * MS, 1975 * MS)));
 }
 
 #[test]
 fn a_clear_gain_is_told_and_chance_is_not() {
-    let it = compare(&in_turn(&[3500, 3510, 3490, 3520], &[10_900, 10_800, 11_000], 5));
-    assert_eq!(it.verdict, Verdict::Faster);
-    assert_eq!(it.gain_ns, Some(7_400 * 1_000_000));
-    assert!(it.p.unwrap() < 0.04, "{it:?}");
-    assert_eq!((it.with.starts, it.without.starts), (27, 3));
+    let comparison = compare(&in_turn(&[3500, 3510, 3490, 3520], &[10_900, 10_800, 11_000], 5));
+    assert_eq!(comparison.verdict, Verdict::Faster);
+    assert_eq!(comparison.gain_ns, Some(7_400 * 1_000_000));
+    assert!(comparison.p.unwrap() < 0.04, "{comparison:?}");
+    assert_eq!((comparison.with.starts, comparison.without.starts), (27, 3));
     let same = compare(&in_turn(&[100, 120, 90, 110, 105, 95], &[104, 101, 99, 112], 5));
     assert_eq!(same.verdict, Verdict::NoDifference);
     let equal = compare(&in_turn(&[5], &[5; 4], 5));
@@ -126,11 +133,14 @@ fn a_clear_gain_is_told_and_chance_is_not() {
 
 #[test]
 fn first_starts_speak_against_a_replay_never_for_it() {
-    let mut all = vec![start(Mode::Record, 9000, 5)];
-    all.extend(in_turn(&[1000, 1010, 990], &[1005], 5));
-    let it = compare(&all);
-    assert_eq!((it.verdict, it.without.starts), (Verdict::TooFew, 1));
-    assert_eq!(it.gain_ns, Some(5 * 1_000_000));
+    let mut outcomes = vec![start(Mode::Record, 9000, 5)];
+    outcomes.extend(in_turn(&[1000, 1010, 990], &[1005], 5));
+    let comparison = compare(&outcomes);
+    assert_eq!(
+        (comparison.verdict, comparison.without.starts),
+        (Verdict::TooFew, 1)
+    );
+    assert_eq!(comparison.gain_ns, Some(5 * 1_000_000));
 }
 
 #[test]
@@ -143,26 +153,26 @@ fn what_is_hardly_slower_stays() {
 
 #[test]
 fn what_has_become_slower_is_found_and_what_pays_again_too() {
-    let mut all = in_turn(&[700, 710, 705], &[1000; 10], 5);
-    assert_eq!(compare(&all).verdict, Verdict::Faster);
-    all.extend(in_turn(&[1200, 1210, 1205], &[1000; 5], 5));
-    assert!(slower(&all).is_some(), "within fifty starts");
-    all.extend((0..12).map(|i| start(Mode::Replay, 700 + i, 5)));
-    assert_eq!(slower(&all), None, "after twelve that looked again");
+    let mut outcomes = in_turn(&[700, 710, 705], &[1000; 10], 5);
+    assert_eq!(compare(&outcomes).verdict, Verdict::Faster);
+    outcomes.extend(in_turn(&[1200, 1210, 1205], &[1000; 5], 5));
+    assert!(slower(&outcomes).is_some(), "within fifty starts");
+    outcomes.extend((0..12).map(|i| start(Mode::Replay, 700 + i, 5)));
+    assert_eq!(slower(&outcomes), None, "after twelve that looked again");
 }
 
 #[test]
 fn starts_that_ended_otherwise_or_taught_nothing_do_not_count() {
-    let mut all = in_turn(&[1000, 1001], &[1002; 2], 5);
+    let mut outcomes = in_turn(&[1000, 1001], &[1002; 2], 5);
     let mut failed = start(Mode::Control, 1, 5);
     failed.status = Some(9 << 8);
-    all.extend(vec![failed; 5]);
+    outcomes.extend(vec![failed; 5]);
     let mut cut = start(Mode::Control, 2, 5);
     cut.not_learned = Some("the recorder was stopped".into());
-    all.push(cut);
-    let it = compare(&all);
-    assert_eq!((it.without.starts, it.left_out.unusual), (2, 6));
-    assert_eq!(it.without.median_ns, Some(1002 * MS));
+    outcomes.push(cut);
+    let comparison = compare(&outcomes);
+    assert_eq!((comparison.without.starts, comparison.left_out.unusual), (2, 6));
+    assert_eq!(comparison.without.median_ns, Some(1002 * MS));
 }
 
 #[test]
@@ -180,7 +190,8 @@ fn starts_that_were_not_recorded_count_as_those_that_were() {
 #[test]
 fn a_bet_is_fair_but_for_what_a_bettor_is_left_with() {
     use evidence::{Claim, Evidence};
-    // All orders of three starts with and two without, which are equally probable where replays make no difference.
+    // All orders of three starts with and two without, which are equally probable where replays make no
+    // difference.
     let mut orders = vec![vec![]];
     for _ in 0..5 {
         let longer = orders.iter().flat_map(|order: &Vec<u64>| {
@@ -218,9 +229,9 @@ fn a_bet_is_fair_but_for_what_a_bettor_is_left_with() {
 #[test]
 fn two_replays_that_were_clearly_slower_are_enough_where_cold_starts_are_few() {
     let of = |replays: &[u64]| {
-        let mut all = vec![start(Mode::Record, 500, 0)];
-        all.extend(replays.iter().map(|ms| start(Mode::Replay, *ms, 0)));
-        all
+        let mut outcomes = vec![start(Mode::Record, 500, 0)];
+        outcomes.extend(replays.iter().map(|ms| start(Mode::Replay, *ms, 0)));
+        outcomes
     };
     assert_eq!(slower(&of(&[760])), None, "one may be by chance");
     assert!(slower(&of(&[760, 770])).is_some());
@@ -240,14 +251,14 @@ fn two_replays_that_were_clearly_slower_are_enough_where_cold_starts_are_few() {
 
 #[test]
 fn what_was_declined_or_bypassed_is_no_start_to_compare_with() {
-    let mut all = in_turn(&[2000, 2010, 2030], &[9000, 9100, 9050, 9010], 10);
-    let before = compare(&all);
+    let mut outcomes = in_turn(&[2000, 2010, 2030], &[9000, 9100, 9050, 9010], 10);
+    let before = compare(&outcomes);
     for mode in [Mode::Declined, Mode::Bypass] {
         for _ in 0..20 {
-            all.push(start(mode, 1, 10));
+            outcomes.push(start(mode, 1, 10));
         }
     }
-    let after = compare(&all);
+    let after = compare(&outcomes);
     assert_eq!(after.left_out.declined, 40);
     assert_eq!(
         (after.with, after.without, after.verdict),

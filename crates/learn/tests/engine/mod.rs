@@ -1,8 +1,9 @@
 //! Starts as the engine runs them, with times drawn by chance: how often the verdict is wrong.
 //!
-//! The first start is recorded; then each has a replay but one in ten, a control run, and in doubt one in two. Where all is in memory nothing is
-//! done and nothing kept. After each start the history is asked whether replays are slower. While it says so starts are
-//! bypassed and leave nothing, but for one in ten by chance, later one in 20 and one in 40: that one has a replay.
+//! The first start is recorded; then each has a replay but one in ten, a control run, and in doubt one in
+//! two. Where all is in memory nothing is done and nothing kept. After each start the history is asked
+//! whether replays are slower. While it says so starts are bypassed and leave nothing, but for one in ten by
+//! chance, later one in 20 and one in 40: that one has a replay.
 
 use headstart_learn::verdict::start::Start;
 use headstart_learn::verdict::{CONTROL_EVERY_IN_DOUBT, History};
@@ -185,7 +186,8 @@ pub struct Rates {
     pub bypassed_ever: f64,
     /// The share of all starts that were.
     pub bypassed: f64,
-    /// Of the histories in which starts were bypassed, after how many starts: the 10th, 50th and 90th percentile.
+    /// Of the histories in which starts were bypassed, after how many starts: the 10th, 50th and 90th
+    /// percentile.
     pub after: Option<[usize; 3]>,
 }
 

@@ -1,7 +1,7 @@
 //! The section ACTV of a trace: what processors, block devices and memory did, as columns.
 
 use super::columns::{Column, Cursor};
-use super::rows::{at, place, table};
+use super::rows::{place, table, value_at};
 use crate::activity::{
     Activity, BlockDevice, BlockRequest, BusySample, MemorySample, RequestKind, Slice, ThreadState,
 };
@@ -200,7 +200,7 @@ pub(super) fn read(columns: [Cursor<'_>; ACTIVITY], trace: &Trace) -> Result<Act
             device,
             sector,
             sectors,
-            kind: at(&KINDS, flags % METADATA)?,
+            kind: value_at(&KINDS, flags % METADATA)?,
             metadata: flags & METADATA != 0,
             ahead: flags & AHEAD != 0,
             process: index_or_none(asked.number()?)?,
@@ -222,7 +222,7 @@ pub(super) fn read(columns: [Cursor<'_>; ACTIVITY], trace: &Trace) -> Result<Act
             to_ns,
             process: process as u32,
             thread: u32::try_from(thread.step(pid.pid.into())?).map_err(|_| "a thread is out of range")?,
-            state: at(&STATES, number % STATES.len() as u64)?,
+            state: value_at(&STATES, number % STATES.len() as u64)?,
         });
     }
     let mut processors = table("samples of processors", &looked, limits::SAMPLES)?;
@@ -279,8 +279,8 @@ fn index_or_none(number: u64) -> Result<Option<u32>, String> {
 
 /// Whether a trace has room for so many requests and slices beside its other rows.
 fn rows(trace: &Trace, requests: usize, slices: usize) -> Result<(), String> {
-    let all = trace.rows() + 2 * requests + slices;
-    bounded("rows, all but slices counted twice", all, limits::ROWS)
+    let rows = trace.rows() + 2 * requests + slices;
+    bounded("rows, all but slices counted twice", rows, limits::ROWS)
 }
 
 /// Whether every index leads somewhere, and every value is in its range and its order.

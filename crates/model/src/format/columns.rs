@@ -1,5 +1,5 @@
-//! Tables as columns of variable-length numbers: what repeats or grows slowly stands together, so that zstd leaves one
-//! or two bytes of a row.
+//! Tables as columns of variable-length numbers: what repeats or grows slowly stands together, so that zstd
+//! leaves one or two bytes of a row.
 
 /// Appends a number, seven bits a byte, least significant first (LEB128).
 fn put(out: &mut Vec<u8>, mut value: u64) {
@@ -122,12 +122,13 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// How many of the values met last are told by how long ago that was: so many keep a hostile file from costing more
-/// than a microsecond a row, and the files a start works on at a time are fewer.
+/// How many of the values met last are told by how long ago that was: so many keep a hostile file from
+/// costing more than a microsecond a row, and the files a start works on at a time are fewer.
 const RECENT: usize = 256;
 
-/// Values of which the same come again soon: a value is 0 and, in a second column, its step from the one that was met
-/// first last; or, if it was among the last met, 1 for the very last, 2 for the one before, and so on.
+/// Values of which the same come again soon: a value is 0 and, in a second column, its step from the one that
+/// was met first last; or, if it was among the last met, 1 for the very last, 2 for the one before, and so
+/// on.
 #[derive(Default)]
 pub(super) struct Recent {
     /// The last met at the end.

@@ -20,7 +20,8 @@
 //! | 32 | 4 | CRC-32 of the bytes in the file |
 //! | 36 | 4 | zero |
 //!
-//! All numbers are little-endian. A reader skips sections whose tag it does not know; a changed meaning gets a new tag.
+//! All numbers are little-endian. A reader skips sections whose tag it does not know; a changed meaning gets
+//! a new tag.
 
 use super::Kind;
 use super::values::Values;
@@ -29,8 +30,9 @@ use serde::Serialize;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// The level of compressed sections, by their length. At 9 the trace of a boot takes some 3 ms; at 19 it takes 27, and is 4 to 8 %
-/// smaller. Up to 128 KiB, as programs' have them, 15 takes 10 ms at most, and leaves 3 % less.
+/// The level of compressed sections, by their length. At 9 the trace of a boot takes some 3 ms; at 19 it
+/// takes 27, and is 4 to 8 % smaller. Up to 128 KiB, as programs' have them, 15 takes 10 ms at most, and
+/// leaves 3 % less.
 fn level(bytes: usize) -> i32 {
     if bytes <= 128 << 10 { 15 } else { 9 }
 }
@@ -246,12 +248,12 @@ impl<'a> Container<'a> {
             what: what.into(),
         };
         if !bytes.starts_with(kind.magic()) {
-            let found = Kind::of(bytes)
+            let other_kind = Kind::detect(bytes)
                 .map(|k| format!(", but with that of a {}", k.name()))
                 .unwrap_or_default();
             return Err(FormatError::Magic {
                 expected: kind.name(),
-                found,
+                found: other_kind,
             });
         }
         let (header, rest) = Header::ref_from_prefix(bytes).map_err(|_| damaged("the header is cut"))?;
@@ -359,8 +361,8 @@ impl<'a> Container<'a> {
         if row.encoding.get() == RAW {
             return Ok(stored.to_vec());
         }
-        // In one go into memory of the size stated: what is decoded as a stream takes a window besides, as large as the
-        // frame says.
+        // In one go into memory of the size stated: what is decoded as a stream takes a window besides, as
+        // large as the frame says.
         let bytes =
             zstd::bulk::decompress(stored, plain).map_err(|e| damaged(format!("cannot be decoded: {e}")))?;
         match bytes.len() == plain {
@@ -377,6 +379,6 @@ impl<'a> Container<'a> {
         read: impl FnOnce(&mut Values<'_>) -> Result<T, String>,
     ) -> Result<T, FormatError> {
         let bytes = self.section(tag, most)?;
-        read(&mut Values::of(&bytes)).map_err(|what| self.damaged(format!("section {}: {what}", name(tag))))
+        read(&mut Values::new(&bytes)).map_err(|what| self.damaged(format!("section {}: {what}", name(tag))))
     }
 }

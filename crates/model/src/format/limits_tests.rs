@@ -34,9 +34,9 @@ fn audit_06_tables_cannot_claim_much() {
     const MANY: usize = 1 << 18;
     /// All columns empty but those from `from` on.
     fn columns(from: usize, filled: &[Vec<u8>]) -> Vec<u8> {
-        let mut all = vec![Vec::new(); 33];
-        all[from - 1..from - 1 + filled.len()].clone_from_slice(filled);
-        all.iter().flat_map(|bytes| column(bytes)).collect()
+        let mut columns = vec![Vec::new(); 33];
+        columns[from - 1..from - 1 + filled.len()].clone_from_slice(filled);
+        columns.iter().flat_map(|bytes| column(bytes)).collect()
     }
     let paths = |shared: &[u8], rest: &[u8]| [column(shared), column(rest)].concat();
     let refused = |paths: &[u8], columns: &[u8], why: &str| {

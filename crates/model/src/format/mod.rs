@@ -1,8 +1,9 @@
-//! The file formats. All four share one container ([`container`]): magic, version, a table of checked sections.
-//! headstart-trace(5), headstart-profile(5), headstart-plan(5) and headstart-outcome(5) describe them.
+//! The file formats. All four share one container ([`container`]): magic, version, a table of checked
+//! sections. headstart-trace(5), headstart-profile(5), headstart-plan(5) and headstart-outcome(5) describe
+//! them.
 //!
-//! Everything read is untrusted: every length is bounded before memory is taken for it ([`crate::limits`]), every index
-//! is checked, and what fails is an error that says which section.
+//! Everything read is untrusted: every length is bounded before memory is taken for it ([`crate::limits`]),
+//! every index is checked, and what fails is an error that says which section.
 
 mod activity;
 mod ahead;
@@ -97,7 +98,7 @@ impl Kind {
     }
 
     /// The kind of a file that begins with `bytes`; `None` if it is none of headstart's.
-    pub fn of(bytes: &[u8]) -> Option<Kind> {
+    pub fn detect(bytes: &[u8]) -> Option<Kind> {
         [Kind::Trace, Kind::Profile, Kind::Plan, Kind::Outcome]
             .into_iter()
             .find(|k| bytes.starts_with(k.magic()))
@@ -125,8 +126,8 @@ fn stage_name(name: &str) -> Result<(), String> {
     limits::bounded("bytes of a stage's name", name.len(), limits::STAGE_NAME)
 }
 
-/// Whether `pages` pages from `start` on end at an offset that the kernel can express (`loff_t`): what is read may
-/// multiply page numbers without a further look.
+/// Whether `pages` pages from `start` on end at an offset that the kernel can express (`loff_t`): what is
+/// read may multiply page numbers without a further look.
 fn addressable(start: u64, pages: u64, page_size: u32) -> bool {
     start
         .checked_add(pages)

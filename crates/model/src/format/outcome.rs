@@ -30,9 +30,10 @@ impl Outcome {
         let file = Container::new(Kind::Outcome, bytes)?;
         // A list of stages takes ten times the bytes that it is read from at most, and the section has few.
         let mut section = file.section(b"OUTC", limits::OUTCOME_FILE)?;
-        // Older files end before the last five values: options that are none, and what is not so. Bytes beyond them are ignored.
+        // Older files end before the last five values: options that are none, and what is not so. Bytes
+        // beyond them are ignored.
         section.extend([0, 0, 0, 0, 0]);
-        let read = Values::of(&section).one();
+        let read = Values::new(&section).one();
         let outcome: Outcome = read.map_err(|what| file.damaged(format!("section OUTC: {what}")))?;
         outcome.check().map_err(|what| file.damaged(what))?;
         Ok(outcome)

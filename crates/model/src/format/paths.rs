@@ -62,7 +62,8 @@ fn slashes(path: &[u8]) -> impl Iterator<Item = usize> + '_ {
     inner.map(|(at, _)| at).chain([path.len()])
 }
 
-/// How many leading parts, each up to and with its slash, two paths have in common; `before` is taken to end in one.
+/// How many leading parts, each up to and with its slash, two paths have in common; `before` is taken to end
+/// in one.
 fn parts_in_common(before: &[u8], path: &[u8]) -> usize {
     let same = before.iter().zip(path).take_while(|(a, b)| a == b).count();
     let ends =
@@ -159,18 +160,18 @@ mod tests {
 
     #[test]
     fn lists_come_back() {
-        let all = [
+        let given = [
             "", "/", "/a", "/a/b", "/a/bc", "/a/b", "//", "x/y", "x", "/a/b/c/d", "/a/b/e",
         ]
         .map(FilePath::from);
         let mut list = PathList::default();
-        let indices: Vec<u32> = all.iter().map(|path| list.add(path)).collect();
+        let indices: Vec<u32> = given.iter().map(|path| list.add(path)).collect();
         let bytes = join(&list.columns().unwrap());
         let mut paths = Paths::read(split(&bytes).unwrap()).unwrap();
-        for (path, index) in all.iter().zip(indices) {
+        for (path, index) in given.iter().zip(indices) {
             assert_eq!(paths.get(u64::from(index)).as_ref(), Ok(path));
         }
-        assert!(paths.get(all.len() as u64).is_err());
+        assert!(paths.get(given.len() as u64).is_err());
     }
 
     #[test]

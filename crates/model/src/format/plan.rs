@@ -182,7 +182,8 @@ impl PlanFile {
     }
 }
 
-/// The texts of a plan, and how many bytes of them may still be referred to: many records may refer to the same.
+/// The texts of a plan, and how many bytes of them may still be referred to: many records may refer to the
+/// same.
 struct Texts<'a> {
     text: &'a [u8],
     left: usize,
@@ -205,7 +206,8 @@ impl<'a> Texts<'a> {
     }
 }
 
-/// Whether every limit is kept, every path has one spelling, every index leads somewhere and every value is in its range.
+/// Whether every limit is kept, every path has one spelling, every index leads somewhere and every value is
+/// in its range.
 fn check(plan: &Plan<'_>) -> Result<(), String> {
     let page_size = plan.page_size();
     if !is_page_size(page_size) {
@@ -292,7 +294,8 @@ fn check_named(plan: &Plan<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether each device is filled at most once, each granule is one, and the request that needs it is one of its device's.
+/// Whether each device is filled at most once, each granule is one, and the request that needs it is one of
+/// its device's.
 fn check_fills(plan: &Plan<'_>) -> Result<(), String> {
     bounded("lazily filled devices", plan.fills.len(), limits::DEVICES)?;
     bounded(

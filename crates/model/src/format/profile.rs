@@ -102,8 +102,8 @@ impl Profile {
         Ok(profile)
     }
 
-    /// Whether every limit is kept, every path has one spelling, every index leads somewhere and every value is in its
-    /// range.
+    /// Whether every limit is kept, every path has one spelling, every index leads somewhere and every value
+    /// is in its range.
     fn check(&self) -> Result<(), String> {
         Key::new(self.key.as_str()).map_err(|e| e.to_string())?;
         if !is_page_size(self.page_size) {
@@ -172,8 +172,9 @@ impl Profile {
         Ok(())
     }
 
-    /// Drops what a file may not have: of the entries those with the least weight, of these the last needed first, and of
-    /// an entry with more ranges than are left those with the least weight. Returns how many entries were dropped.
+    /// Drops what a file may not have: of the entries those with the least weight, of these the last needed
+    /// first, and of an entry with more ranges than are left those with the least weight. Returns how many
+    /// entries were dropped.
     pub fn fit(&mut self) -> usize {
         let bytes: usize = self.entries.iter().map(path_bytes).sum();
         let ranges: usize = self.entries.iter().map(|entry| entry.ranges.len()).sum();
@@ -231,7 +232,8 @@ impl Profile {
         }
     }
 
-    /// Drops what a file may not have of ranges counted from the end: those of the files with the least weight.
+    /// Drops what a file may not have of ranges counted from the end: those of the files with the least
+    /// weight.
     fn fit_tails(&mut self) {
         let length = |entry: &Entry| entry.tail.as_ref().map_or(0, Vec::len);
         let mut with: Vec<&mut Entry> = self.entries.iter_mut().filter(|e| e.tail.is_some()).collect();
@@ -284,8 +286,8 @@ fn read_tails(values: &mut Values<'_>, entries: &mut [Entry]) -> Result<(), Stri
 }
 
 /// How many ranges say which pages were touched.
-fn ranges_of(it: &Touches) -> usize {
-    let sets = [&it.touched, &it.once, &it.unused];
+fn ranges_of(touches: &Touches) -> usize {
+    let sets = [&touches.touched, &touches.once, &touches.unused];
     sets.iter().map(|set| set.ranges().len()).sum()
 }
 

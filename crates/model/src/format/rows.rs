@@ -6,8 +6,8 @@ use crate::PageRange;
 use crate::limits::{self, bounded};
 use crate::trace::{File, FileState, Lookup, LookupKind, Mapping, MetadataMiss, Use, UseKind};
 
-/// The unit of times, 0.1 ms: no device that is worth reading ahead of answers sooner, and half the size of uses is
-/// saved.
+/// The unit of times, 0.1 ms: no device that is worth reading ahead of answers sooner, and half the size of
+/// uses is saved.
 pub(super) const TICK_NS: u64 = 100_000;
 
 /// Number of columns of each table.
@@ -45,9 +45,9 @@ pub(super) fn place<T: PartialEq>(all: &[T], value: &T) -> u64 {
 }
 
 /// The value at a place.
-pub(super) fn at<T: Copy>(all: &[T], place: u64) -> Result<T, String> {
-    let found = usize::try_from(place).ok().and_then(|at| all.get(at));
-    found.copied().ok_or_else(|| format!("{place} is no choice"))
+pub(super) fn value_at<T: Copy>(all: &[T], place: u64) -> Result<T, String> {
+    let value = usize::try_from(place).ok().and_then(|at| all.get(at));
+    value.copied().ok_or_else(|| format!("{place} is no choice"))
 }
 
 /// Times that grow.
@@ -69,7 +69,8 @@ impl Clock {
     }
 }
 
-/// A table of at most `most` rows, which the column that has one number for each row counts, without a row yet.
+/// A table of at most `most` rows, which the column that has one number for each row counts, without a row
+/// yet.
 pub(super) fn table<T>(what: &str, column: &Cursor<'_>, most: usize) -> Result<Vec<T>, String> {
     let rows = column.rows();
     bounded(what, rows, most)?;
@@ -196,7 +197,7 @@ pub(super) fn read_files(columns: [Cursor<'_>; FILES], paths: &mut Paths) -> Res
                 .ok_or("a time of modification is out of range")?,
             mode: u32::try_from(mode.take(&mut modes_ago, &mut modes)?)
                 .map_err(|_| "a mode is out of range")?,
-            state: at(&STATES, state.number()?)?,
+            state: value_at(&STATES, state.number()?)?,
         });
     }
     Ok(files)
@@ -268,7 +269,7 @@ pub(super) fn read_uses(
         }
         let number = number as u32;
         let place = kind.number()?;
-        let kind = at(&KINDS, place)?;
+        let kind = value_at(&KINDS, place)?;
         let start = start.step(ends.get(number))?;
         let length = pages[place as usize].small::<u32>()?;
         let end = start.checked_add(u64::from(length)).filter(|_| length > 0);
@@ -316,7 +317,7 @@ pub(super) fn read_lookups(columns: [Cursor<'_>; LOOKUPS], paths: &mut Paths) ->
             time_ns,
             process: u32::try_from(of).map_err(|_| "a process is out of range")?,
             path: paths.get(reference.take(&mut path)?)?,
-            kind: at(&LOOKED_UP, what / 2)?,
+            kind: value_at(&LOOKED_UP, what / 2)?,
             found: what % 2 == 1,
         });
     }

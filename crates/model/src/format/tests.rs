@@ -54,7 +54,8 @@ proptest! {
         let mut bytes = trace.to_bytes().unwrap();
         let at = at.index(bytes.len());
         bytes[at] ^= with;
-        // A byte of padding, or the minor version, whose checksum then fails, may differ; nothing else may pass.
+        // A byte of padding, or the minor version, whose checksum then fails, may differ; nothing else may
+        // pass.
         if let Ok(read) = Trace::from_bytes(&bytes) {
             prop_assert_eq!(read, trace);
         }
@@ -199,7 +200,8 @@ fn what_activity_cannot_be_is_refused() {
         change(bad.activity.as_mut().unwrap());
         let error = bad.to_bytes().unwrap_err().to_string();
         assert!(error.contains(why), "{index}: {error} lacks {why:?}");
-        // A forger's file is refused, or says something else that can be: times that go back cannot be written down.
+        // A forger's file is refused, or says something else that can be: times that go back cannot be
+        // written down.
         if let Ok(read) = Trace::from_bytes(&bad.forged().unwrap()) {
             assert_ne!(read, bad, "{index}");
             assert!(read.to_bytes().is_ok(), "{index}");
@@ -225,8 +227,8 @@ fn a_reader_of_the_version_before_finds_what_it_knows() {
     assert_eq!(read, testing::trace());
 }
 
-/// Sets each field of header and table to zero, the largest value and a mixed one, with the header's checksum made
-/// right again, so that the checks behind it are reached.
+/// Sets each field of header and table to zero, the largest value and a mixed one, with the header's checksum
+/// made right again, so that the checks behind it are reached.
 fn bend_fields(bytes: &[u8]) -> Vec<Vec<u8>> {
     let sections = u32::from_le_bytes(bytes[12..16].try_into().unwrap()) as usize;
     let mut fields = vec![(0, 8), (8, 2), (10, 2), (12, 4), (16, 8), (24, 4), (28, 4)];

@@ -23,16 +23,16 @@ struct Ran {
 
 /// The paths of a trace, and which of them its parts refer to.
 #[derive(Default)]
-struct Named<'a> {
+struct NameTable<'a> {
     list: PathList<'a>,
     processes: Vec<u32>,
     files: Vec<(u32, Option<u32>)>,
     lookups: Vec<u32>,
 }
 
-impl<'a> Named<'a> {
+impl<'a> NameTable<'a> {
     /// Lists the paths as they were met, so that those of one directory stand together.
-    fn of(trace: &'a Trace) -> Named<'a> {
+    fn from_trace(trace: &'a Trace) -> NameTable<'a> {
         let mut first = vec![u64::MAX; trace.files.len()];
         for used in &trace.uses {
             if let Some(first) = first.get_mut(used.file as usize) {
@@ -69,7 +69,7 @@ impl<'a> Named<'a> {
             .iter()
             .map(|process| list.add(&process.executable));
         let processes = processes.collect();
-        Named {
+        NameTable {
             list,
             processes,
             files,
@@ -98,9 +98,9 @@ fn first_words(command: &[String]) -> &[String] {
 }
 
 impl Trace {
-    /// The trace as a file. Times of uses, look-ups and metadata misses are rounded down to 0.1 ms, those of the activity
-    /// to 1 us; of a command longer
-    /// than [`limits::WORDS`] or [`limits::WORD_BYTES`] the first words are written. What a reader would refuse is an error.
+    /// The trace as a file. Times of uses, look-ups and metadata misses are rounded down to 0.1 ms, those of
+    /// the activity to 1 us; of a command longer than [`limits::WORDS`] or [`limits::WORD_BYTES`] the first
+    /// words are written. What a reader would refuse is an error.
     pub fn to_bytes(&self) -> Result<Vec<u8>, FormatError> {
         self.check().map_err(too_large)?;
         self.written()
@@ -109,7 +109,7 @@ impl Trace {
     /// The file, unchecked.
     pub(crate) fn written(&self) -> Result<Vec<u8>, FormatError> {
         let mut file = Writer::new(Kind::Trace);
-        let named = Named::of(self);
+        let named = NameTable::from_trace(self);
         let processes: Vec<Ran> = (self.processes.iter().zip(&named.processes))
             .map(|(process, executable)| Ran {
                 pid: process.pid,
@@ -332,8 +332,8 @@ impl Trace {
         Ok(())
     }
 
-    /// Whether every path has one spelling. Empty may be the executable of a process that is unknown, and the path of a
-    /// file on a file system that is mounted nowhere: they name nothing.
+    /// Whether every path has one spelling. Empty may be the executable of a process that is unknown, and the
+    /// path of a file on a file system that is mounted nowhere: they name nothing.
     fn check_paths(&self) -> Result<(), String> {
         let one = |what: &str, index: usize, path: &FilePath| {
             let bad = |why| refused(format!("{what} {index}"), path.as_bytes(), why);

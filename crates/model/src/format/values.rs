@@ -1,4 +1,5 @@
-//! A section of values, read one after the other, so that each list has its limit before memory is taken for it.
+//! A section of values, read one after the other, so that each list has its limit before memory is taken for
+//! it.
 
 use serde::de::DeserializeOwned;
 
@@ -6,12 +7,13 @@ use serde::de::DeserializeOwned;
 pub(super) struct Values<'a>(&'a [u8]);
 
 impl<'a> Values<'a> {
-    /// All of a section.
-    pub fn of(section: &'a [u8]) -> Values<'a> {
+    /// Reads a section from its beginning.
+    pub fn new(section: &'a [u8]) -> Values<'a> {
         Values(section)
     }
 
-    /// The next value; of several in a row, a tuple. It may hold texts, which are no longer than the section, and no lists.
+    /// The next value; of several in a row, a tuple. It may hold texts, which are no longer than the section,
+    /// and no lists.
     pub fn one<T: DeserializeOwned>(&mut self) -> Result<T, String> {
         let (value, rest) = postcard::take_from_bytes(self.0).map_err(|e| e.to_string())?;
         self.0 = rest;
@@ -47,7 +49,7 @@ mod tests {
     #[test]
     fn values_and_lists_come_back_in_order() {
         let bytes = postcard::to_allocvec(&(7u64, vec!["a", "b"], 9u16)).unwrap();
-        let mut values = Values::of(&bytes);
+        let mut values = Values::new(&bytes);
         assert_eq!(values.one(), Ok(7u64));
         assert_eq!(values.list("texts", 2), Ok(vec!["a".to_string(), "b".into()]));
         assert_eq!(values.one(), Ok(9u16));
@@ -58,13 +60,13 @@ mod tests {
     fn audit_06_a_count_is_judged_before_memory_is_taken() {
         let bytes = postcard::to_allocvec(&(3u64, [0u8; 3])).unwrap();
         assert!(
-            Values::of(&bytes)
+            Values::new(&bytes)
                 .list::<u8>("things", 2)
                 .is_err_and(|e| e == "it has more than 2 things")
         );
         let bytes = postcard::to_allocvec(&(u64::MAX, [0u8; 3])).unwrap();
         assert!(
-            Values::of(&bytes)
+            Values::new(&bytes)
                 .list::<u64>("things", usize::MAX)
                 .is_err_and(|e| e.contains("cut"))
         );

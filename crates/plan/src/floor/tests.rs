@@ -33,45 +33,48 @@ fn start(warm_ms: u64, reads: &[(u64, u64)]) -> (Trace, Profile, Vec<FileFacts>)
 #[test]
 fn a_start_that_reads_nothing_takes_what_it_computes() {
     let (trace, profile, files) = start(400, &[]);
-    let found = floor(&trace, &profile, &testing::machine(DISK, "ext4", files));
-    assert_eq!((found.floor_ns, found.read_all_ns, found.bytes), (400 * MS, 0, 0));
+    let computed = floor(&trace, &profile, &testing::machine(DISK, "ext4", files));
+    assert_eq!(
+        (computed.floor_ns, computed.read_all_ns, computed.bytes),
+        (400 * MS, 0, 0)
+    );
 }
 
 #[test]
 fn one_head_jumps_once_for_each_place_and_reads_small_holes() {
     // Far apart: two jumps of 5 ms. 25 pages at 100 MB/s are a millisecond.
     let (trace, profile, files) = start(400, &[(0, 0), (100_000, 0), (50_000, 0)]);
-    let found = floor(&trace, &profile, &testing::machine(DISK, "ext4", files));
+    let computed = floor(&trace, &profile, &testing::machine(DISK, "ext4", files));
     let pages = |count: u64| (count * PAGE) as f64 / 100e6 * 1e9;
-    assert_eq!(found.read_all_ns, (10e6 + pages(3)) as u64);
-    assert_eq!(found.floor_ns, found.read_all_ns + 400 * MS);
+    assert_eq!(computed.read_all_ns, (10e6 + pages(3)) as u64);
+    assert_eq!(computed.floor_ns, computed.read_all_ns + 400 * MS);
     let (trace, profile, files) = start(400, &[(0, 0), (26, 0)]);
-    let found = floor(&trace, &profile, &testing::machine(DISK, "ext4", files));
-    assert_eq!(found.read_all_ns, (pages(27)) as u64);
+    let computed = floor(&trace, &profile, &testing::machine(DISK, "ext4", files));
+    assert_eq!(computed.read_all_ns, (pages(27)) as u64);
 }
 
 #[test]
 fn where_many_are_served_at_once_the_requests_count_or_the_bytes() {
     let far: Vec<(u64, u64)> = (0..64).map(|i| (i * 100_000, 0)).collect();
     let (trace, profile, files) = start(10, &far);
-    let found = floor(&trace, &profile, &testing::machine(NETWORK, "ext4", files));
+    let computed = floor(&trace, &profile, &testing::machine(NETWORK, "ext4", files));
     // 64 at 1 ms, 16 at once.
-    assert_eq!(found.read_all_ns, 4 * MS);
+    assert_eq!(computed.read_all_ns, 4 * MS);
     // 8 pages apart they are joined: 61 µs of bytes beat 8 requests of 12.5 µs each, and one takes 100.
     let near: Vec<(u64, u64)> = (0..8).map(|i| (i * 2, 0)).collect();
     let (trace, profile, files) = start(10, &near);
-    let found = floor(&trace, &profile, &testing::machine(FLASH, "ext4", files));
-    assert_eq!(found.read_all_ns, 100_000);
+    let computed = floor(&trace, &profile, &testing::machine(FLASH, "ext4", files));
+    assert_eq!(computed.read_all_ns, 100_000);
 }
 
 #[test]
 fn the_moment_decides_that_has_most_before_and_behind_it() {
     // A jump for the first, much for what is needed at the very end: the head has the time.
     let (trace, profile, files) = start(1000, &[(0, 0), (100_000, 2), (200_000, 990)]);
-    let found = floor(&trace, &profile, &testing::machine(DISK, "ext4", files));
-    assert_eq!(found.moment_ns, 2 * MS);
+    let computed = floor(&trace, &profile, &testing::machine(DISK, "ext4", files));
+    assert_eq!(computed.moment_ns, 2 * MS);
     let read = 5 * MS + (2 * PAGE * 10);
-    assert_eq!((found.read_ns, found.floor_ns), (read, read + 998 * MS));
+    assert_eq!((computed.read_ns, computed.floor_ns), (read, read + 998 * MS));
 }
 
 #[test]
@@ -100,7 +103,7 @@ fn metadata_counts_and_of_a_large_directory_one_block() {
         length: PAGE,
     }];
     files.push(FileFacts {
-        found: Found::Directory,
+        found: PathKind::Directory,
         metadata: (0..50)
             .map(|block| ByteRange {
                 start: (5000 + 2 * block) * PAGE,
@@ -109,8 +112,8 @@ fn metadata_counts_and_of_a_large_directory_one_block() {
             .collect(),
         ..facts("/", &[], &[])
     });
-    let found = floor(&trace, &profile, &testing::machine(DISK, "ext4", files));
-    assert_eq!(found.bytes, (1 + 1 + 2) * PAGE);
+    let computed = floor(&trace, &profile, &testing::machine(DISK, "ext4", files));
+    assert_eq!(computed.bytes, (1 + 1 + 2) * PAGE);
 }
 
 #[test]
@@ -118,25 +121,31 @@ fn of_a_start_that_waited_its_times_are_the_latest() {
     let (mut trace, profile, files) = start(4000, &[(0, 0), (100_000, 300), (200_000, 2000)]);
     trace.end.blocked_ns = Some(3000 * MS);
     trace.end.cpu_ns = Some(400 * MS);
-    let found = floor(&trace, &profile, &testing::machine(DISK, "ext4", files.clone()));
-    assert!(found.waited);
-    assert_eq!(found.warm_ns, 1000 * MS);
+    let computed = floor(&trace, &profile, &testing::machine(DISK, "ext4", files.clone()));
+    assert!(computed.waited);
+    assert_eq!(computed.warm_ns, 1000 * MS);
     // The second page was used after 300 ms at the latest, the third at the end, as far as anybody knows.
     let read = 5 * MS + 2 * PAGE * 10;
-    assert_eq!((found.moment_ns, found.floor_ns), (0, 1000 * MS + PAGE * 10));
+    assert_eq!(
+        (computed.moment_ns, computed.floor_ns),
+        (0, 1000 * MS + PAGE * 10)
+    );
     trace.end.blocked_ns = None;
-    let found = floor(&trace, &profile, &testing::machine(DISK, "ext4", files.clone()));
-    assert_eq!(found.warm_ns, 400 * MS, "what it computed");
+    let computed = floor(&trace, &profile, &testing::machine(DISK, "ext4", files.clone()));
+    assert_eq!(computed.warm_ns, 400 * MS, "what it computed");
     // Of a boot all tasks' waiting says nothing.
     trace.end.blocked_ns = Some(9000 * MS);
     trace.meta.scope = Scope::System;
-    let found = floor(&trace, &profile, &testing::machine(DISK, "ext4", files.clone()));
-    assert_eq!(found.warm_ns, 400 * MS);
+    let computed = floor(&trace, &profile, &testing::machine(DISK, "ext4", files.clone()));
+    assert_eq!(computed.warm_ns, 400 * MS);
     trace.meta.scope = Scope::Tree;
     // Threads waited for longer than the start took: it takes what is read.
     trace.end.blocked_ns = Some(9000 * MS);
-    let found = floor(&trace, &profile, &testing::machine(DISK, "ext4", files));
-    assert_eq!((found.warm_ns, found.floor_ns), (0, read + 5 * MS + PAGE * 10));
+    let computed = floor(&trace, &profile, &testing::machine(DISK, "ext4", files));
+    assert_eq!(
+        (computed.warm_ns, computed.floor_ns),
+        (0, read + 5 * MS + PAGE * 10)
+    );
 }
 
 #[test]
@@ -156,8 +165,8 @@ fn what_a_start_was_held_for_is_no_part_of_it() {
 fn what_a_recording_waited_for_quiet_is_no_part_of_the_start() {
     let (mut trace, profile, files) = start(4000, &[(0, 0), (10, 900)]);
     trace.end.reason = EndReason::Quiet;
-    let found = floor(&trace, &profile, &testing::machine(DISK, "ext4", files));
-    assert_eq!(found.warm_ns, 900 * MS);
+    let computed = floor(&trace, &profile, &testing::machine(DISK, "ext4", files));
+    assert_eq!(computed.warm_ns, 900 * MS);
 }
 
 #[test]
@@ -173,8 +182,8 @@ fn what_a_boot_does_once_it_is_up_is_no_part_of_it() {
             stage: (*stage).into(),
         };
         trace.marks = marks.iter().map(mark).collect();
-        let found = floor(&trace, &profile, &machine);
-        (found.warm_ns, found.bytes)
+        let computed = floor(&trace, &profile, &machine);
+        (computed.warm_ns, computed.bytes)
     };
     assert_eq!(of(&[(200, "login")]), (800 * MS, 3 * PAGE), "it does not tell");
     assert_eq!(of(&[(200, "login"), (400, "up")]), (320 * MS, 2 * PAGE));
@@ -193,7 +202,7 @@ fn the_parts_above_add_up() {
     let data = |file| Request::new(headstart_model::plan::RequestKind::Data, file, PAGE);
     let names = vec![testing::planned("/f0"), testing::planned("/f1")];
     let plan = plan_file(&testing::draft(DISK, names, vec![data(0), data(1)]));
-    let found = floor(&trace, &profile, &machine);
+    let computed = floor(&trace, &profile, &machine);
     let outcome = Outcome {
         elapsed_ns: 200 * MS,
         replay_ns: 30 * MS,
@@ -201,9 +210,9 @@ fn the_parts_above_add_up() {
         ..Outcome::new(testing::key("k"), Mode::Replay)
     };
     let plan = plan.plan().unwrap();
-    let parts = above(&found, &trace, &profile, &machine, &plan, &outcome).unwrap();
+    let parts = above_floor(&computed, &trace, &profile, &machine, &plan, &outcome).unwrap();
     let sum: u64 = parts.parts().iter().map(|(_, ns)| ns).sum();
-    assert_eq!(sum, outcome.elapsed_ns - found.floor_ns);
+    assert_eq!(sum, outcome.elapsed_ns - computed.floor_ns);
     assert_eq!(parts.own_ns, 12 * MS);
     // 18 ms for what takes a jump and two pages.
     assert_eq!(parts.order_ns, 13 * MS - 2 * PAGE * 10);
@@ -211,17 +220,20 @@ fn the_parts_above_add_up() {
     assert_eq!(parts.over_read_ns, 5 * MS + PAGE * 10);
     assert_eq!(parts.reads_left_ns, 5 * MS + PAGE * 10);
     let nothing = Outcome::new(testing::key("k"), Mode::Control);
-    assert_eq!(above(&found, &trace, &profile, &machine, &plan, &nothing), None);
+    assert_eq!(
+        above_floor(&computed, &trace, &profile, &machine, &plan, &nothing),
+        None
+    );
     let fast = Outcome {
-        elapsed_ns: found.floor_ns,
+        elapsed_ns: computed.floor_ns,
         ..outcome
     };
-    let parts = above(&found, &trace, &profile, &machine, &plan, &fast).unwrap();
+    let parts = above_floor(&computed, &trace, &profile, &machine, &plan, &fast).unwrap();
     assert!(parts.parts().iter().all(|(_, ns)| *ns == 0), "{parts:?}");
 }
 
-/// A start that reads its pages in some order ahead: the device reads one after the other, and the start, which is held for some
-/// time, waits for what it needs. Nanoseconds.
+/// A start that reads its pages in some order ahead: the device reads one after the other, and the start,
+/// which is held for some time, waits for what it needs. Nanoseconds.
 struct Simulated {
     /// When it ends.
     end: f64,
@@ -263,7 +275,8 @@ fn simulate(warm_ms: u64, reads: &[(u64, u64)], order: &[usize], cost: &Cost, he
 }
 
 proptest! {
-    /// Neither of the floor by a warm start, nor of that by the trace of a start which was held and had to wait.
+    /// Neither of the floor by a warm start, nor of that by the trace of a start which was held and had to
+    /// wait.
     #[test]
     fn no_order_of_reads_beats_the_floor(
         places in prop::collection::btree_set(0u64..20_000, 1..12),
@@ -278,9 +291,9 @@ proptest! {
         };
         let (trace, profile, files) = start(100, &reads);
         let machine = testing::machine(DISK, "ext4", files);
-        let found = floor(&trace, &profile, &machine);
+        let computed = floor(&trace, &profile, &machine);
         let ended = simulate(100, &reads, &of(order), &DISK, 0).end;
-        prop_assert!(found.floor_ns as f64 <= ended + 10.0, "{found:?} {ended}");
+        prop_assert!(computed.floor_ns as f64 <= ended + 10.0, "{computed:?} {ended}");
         let other = simulate(100, &reads, &of(recorded), &DISK, held_ms);
         let mut trace = trace;
         for used in &mut trace.uses {
@@ -299,8 +312,8 @@ fn a_use_beyond_all_files_is_none() {
     let (mut trace, profile, files) = start(100, &[(0, 0)]);
     trace.uses[0].start = u64::MAX - 1;
     trace.uses[0].pages = u32::MAX;
-    let found = floor(&trace, &profile, &testing::machine(DISK, "ext4", files));
-    assert_eq!((found.bytes, found.floor_ns), (0, 100 * MS));
+    let computed = floor(&trace, &profile, &testing::machine(DISK, "ext4", files));
+    assert_eq!((computed.bytes, computed.floor_ns), (0, 100 * MS));
 }
 
 #[test]

@@ -1,9 +1,10 @@
-//! Many starts at a time, noticed as they begin: BPF programs that are attached once see every execution, and who is asked
-//! for each says whether it is recorded.
+//! Many starts at a time, noticed as they begin: BPF programs that are attached once see every execution, and
+//! who is asked for each says whether it is recorded.
 //!
-//! A start is a process that executes something, and what it forks, until all of them have ended, little happens any more, or
-//! a limit. An execution inside a start belongs to it; after its end it begins another. Up to 32 are recorded at a time.
-//! What is not worth it costs next to nothing: a [`Standing`] keeps the kernel from telling of it at all.
+//! A start is a process that executes something, and what it forks, until all of them have ended, little
+//! happens any more, or a limit. An execution inside a start belongs to it; after its end it begins another.
+//! Up to 32 are recorded at a time. What is not worth it costs next to nothing: a [`Standing`] keeps the
+//! kernel from telling of it at all.
 
 mod recording;
 mod starts;
@@ -31,23 +32,26 @@ const DRAIN_EVERY: Duration = Duration::from_millis(10);
 /// How soon a slot whose start has ended may be given to another.
 const FREE_AFTER: Duration = Duration::from_millis(2);
 
-/// While no more slots than so many wait for that, nothing is done for it alone: that would be one wake-up more for each start that is left alone.
+/// While no more slots than so many wait for that, nothing is done for it alone: that would be one wake-up
+/// more for each start that is ignored.
 const RESTING: usize = 2;
 
-/// The most memory that one start's recording takes, bytes: LibreOffice's takes 4 MiB. A start that would take more ends there.
+/// The most memory that one start's recording takes, bytes: LibreOffice's takes 4 MiB. A start that would
+/// take more ends there.
 const BYTES: usize = 24 << 20;
 
 /// The most that all of them take together.
 const ALL_BYTES: usize = 64 << 20;
 
-/// Programs of which nothing is known whose starts are told: so many at once, and so many a second; of one user half as many (`TURNS_OF_A_USER`, watch.h). A storm
-/// of new programs is no reason to work for nothing.
+/// Programs of which nothing is known whose starts are told: so many at once, and so many a second; of one
+/// user half as many (`TURNS_OF_A_USER`, watch.h). A storm of new programs is no reason to work for nothing.
 const UNKNOWN: u32 = 64;
 
 /// What is attached only while something is recorded stays so long without.
 const STAY: Duration = Duration::from_secs(2);
 
-/// What a standing is about: an executable as long as the kernel has its inode, or what an interpreter is given to do.
+/// What a standing is about: an executable as long as the kernel has its inode, or what an interpreter is
+/// given to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Program {
     standing: u64,
@@ -69,8 +73,8 @@ impl Program {
 pub struct Executable(u64);
 
 impl Executable {
-    /// Of an open file: `file_hash` of watch.h.
-    pub fn of(file: &Opened) -> Executable {
+    /// Identifies an open file: `file_hash` of watch.h.
+    pub fn from_opened(file: &Opened) -> Executable {
         // MKDEV, include/linux/kdev_t.h.
         let device = u64::from(file.stat.major) << 20 | u64::from(file.stat.minor);
         let generation = u64::from(generation(file.fd.as_fd()));
@@ -90,16 +94,19 @@ fn mix(mut h: u64) -> u64 {
 pub enum Role {
     /// It is one.
     Program,
-    /// It is given one to run: a start of what it is given may be that of a known one, until it has been seen.
+    /// It is given one to run: a start of what it is given may be that of a known one, until it has been
+    /// seen.
     Interpreter,
 }
 
 /// What is known of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// Its starts are told, whatever else goes on; also those of an executable that the kernel has to read anew.
+    /// Its starts are told, whatever else goes on; also those of an executable that the kernel has to read
+    /// anew.
     Known,
-    /// This user's starts of it are not told until then, nanoseconds of CLOCK_MONOTONIC; or until a process of it had 1 MiB read from a device.
+    /// This user's starts of it are not told until then, nanoseconds of CLOCK_MONOTONIC; or until a process
+    /// of it had 1 MiB read from a device.
     IgnoredUntil(u64),
     /// It runs what it is given: each of that is a program, and has standings of its own.
     ByArguments,
@@ -112,7 +119,8 @@ pub struct Noticed {
     pub number: u32,
     /// Its process, as this process's /proc calls it.
     pub pid: u32,
-    /// The real user of that process when it executed this, or whoever had made its user namespace: `whose` of common.h. By now it may be another.
+    /// The real user of that process when it executed this, or whoever had made its user namespace: `whose`
+    /// of common.h. By now it may be another.
     pub user: u32,
     /// The process that had forked it, as this process's /proc calls that; 0 if none of those.
     pub parent: u32,
@@ -124,7 +132,8 @@ pub struct Noticed {
     pub executable: Program,
     /// Where the executable is; `None` where no mount shows it.
     pub path: Option<Vec<u8>>,
-    /// What it was executed with: its name first, a NUL behind each, of all 8 KiB at most. Nothing where it could not be read.
+    /// What it was executed with: its name first, a NUL behind each, of all 8 KiB at most. Nothing where it
+    /// could not be read.
     pub arguments: Vec<u8>,
 }
 
@@ -144,7 +153,8 @@ pub enum Answer {
         /// How long after the last of its processes has ended another start may go on with it.
         open_for: Duration,
     },
-    /// It goes on with the start that has this number, and is recorded as part of it; left alone where that is over, or has gone on eight times.
+    /// It goes on with the start that has this number, and is recorded as part of it. It is ignored where
+    /// that start is over, or has gone on eight times.
     GoesOn(u32),
 }
 
@@ -164,7 +174,8 @@ fn rank(uid: &u32) -> (bool, u32) {
     (is_ordinary(*uid), *uid)
 }
 
-/// Notices starts and records many at a time. One thread does all of it: [`Watch::wait_on`] tells it when to [drain](Watch::drain).
+/// Notices starts and records many at a time. One thread does all of it: [`Watch::wait_on`] tells it when to
+/// [drain](Watch::drain).
 pub struct Watch {
     programs: Programs,
     control: Arc<Control>,
@@ -214,7 +225,8 @@ impl Watch {
         self.ring.as_fd()
     }
 
-    /// How soon to [drain](Watch::drain) even if no start begins; `None` where nothing is to be done until one does.
+    /// How soon to [drain](Watch::drain) even if no start begins; `None` where nothing is to be done until
+    /// one does.
     pub fn wait_at_most(&self) -> Option<Duration> {
         if !self.whole || self.resting.len() > RESTING {
             Some(FREE_AFTER)
@@ -238,7 +250,8 @@ impl Watch {
         self.starts.slots.iter().flatten().count()
     }
 
-    /// Takes over what was seen: asks `judge` about each start that has begun, and gives those that have ended.
+    /// Takes over what was seen: asks `judge` about each start that has begun, and gives those that have
+    /// ended.
     pub fn drain(&mut self, judge: &mut dyn FnMut(&Noticed) -> Answer) -> Result<Vec<Recorded>, RecordError> {
         let now = Instant::now();
         let rested = |since: Instant| now.duration_since(since) >= FREE_AFTER;
@@ -247,9 +260,11 @@ impl Watch {
             recording.builder.refresh();
         }
         let (starts, before) = (&mut self.starts, self.before);
-        self.whole = self.programs.drain(&mut |seen| starts.take(seen, before, judge));
-        // Nobody waits any more. What was not sent before a start began and was not known of yet counts as lost by it. What no program saw does not: hours
-        // may have passed in which nobody asked.
+        self.whole = self
+            .programs
+            .drain(&mut |seen| starts.notice(seen, before, judge));
+        // Nobody waits any more. What was not sent before a start began and was not known of yet counts as
+        // lost by it. What no program saw does not: hours may have passed in which nobody asked.
         let began = std::mem::take(&mut self.starts.began);
         if !began.is_empty() {
             let now = self.missed()?;
@@ -277,14 +292,15 @@ impl Watch {
             let _ = self.programs.list_as_ours(pid);
         }
         self.give_turns(now);
-        let ended = self.ended(now)?;
+        let ended = self.take_ended(now)?;
         self.attach_as_needed(now);
         Ok(ended)
     }
 
-    /// Records these processes, and what they fork, from now on, as a start of the first; gives its number. `None` if as many
-    /// starts as there is room for are recorded. Numbers are those of this process's pid namespace.
-    pub fn begin(
+    /// Records these processes, and what they fork, from now on, as a start of the first; gives its number.
+    /// `None` if as many starts as there is room for are recorded. Numbers are those of this process's pid
+    /// namespace.
+    pub fn start_recording(
         &mut self,
         processes: &[u32],
         command: Vec<String>,
@@ -322,7 +338,7 @@ impl Watch {
         };
         let before = self.missed()?;
         let pid = self.programs.list_as_of(*first, number)?;
-        let mut recording = Recording::begin(number, pid, monotonic_ns(), &options, before)?;
+        let mut recording = Recording::start(number, pid, monotonic_ns(), &options, before)?;
         for other in others {
             // Who has ended meanwhile reads nothing more.
             if let Ok(pid) = self.programs.list_as_of(*other, number) {
@@ -346,9 +362,10 @@ impl Watch {
         }
     }
 
-    /// This user's starts of a program are not told for so long, but for one of eight, as long as the pages of these files and these names (whatever they name) are in
-    /// memory as they are now; or until a process of it had 1 MiB read from a device. Of files the first five count, of names three. False if of a file nothing is in
-    /// memory, or it cannot be told.
+    /// This user's starts of a program are not told for so long, but for one of eight, as long as the pages
+    /// of these files and these names (whatever they name) are in memory as they are now; or until a process
+    /// of it had 1 MiB read from a device. Of files the first five count, of names three. False if of a file
+    /// nothing is in memory, or it cannot be told.
     pub fn leave_while_in_memory(
         &mut self,
         program: Program,
@@ -422,8 +439,8 @@ impl Watch {
     }
 
     /// The starts that have come to their end.
-    fn ended(&mut self, now: Instant) -> Result<Vec<Recorded>, RecordError> {
-        let mut all: usize = self
+    fn take_ended(&mut self, now: Instant) -> Result<Vec<Recorded>, RecordError> {
+        let mut total_bytes: usize = self
             .starts
             .slots
             .iter()
@@ -447,7 +464,7 @@ impl Watch {
             };
             let reason = match recording.has_ended(now, blocked_ns) {
                 Some(reason) => reason,
-                None if bytes > BYTES || all > ALL_BYTES && largest == Some(slot) => {
+                None if bytes > BYTES || total_bytes > ALL_BYTES && largest == Some(slot) => {
                     // Who floods the recorder is not to begin anew at once.
                     self.given = now + Duration::from_secs(1);
                     self.control.take_turns();
@@ -455,7 +472,7 @@ impl Watch {
                 }
                 None => continue,
             };
-            all -= bytes;
+            total_bytes -= bytes;
             ended.extend(self.finish(slot, reason)?);
         }
         Ok(ended)

@@ -17,24 +17,24 @@ pub(crate) trait Backend {
     /// How long after the last [drain](Backend::drain) it wants the next.
     fn drain_every(&self) -> Duration;
 
-    /// Records this process and its descendants from now on (scope tree). `pid` is what this process's pid namespace calls
-    /// it; what events will call it is returned. The process is stopped before its exec. Children it has already are not
-    /// looked for.
+    /// Records this process and its descendants from now on (scope tree). `pid` is what this process's pid
+    /// namespace calls it; what events will call it is returned. The process is stopped before its exec.
+    /// Children it has already are not looked for.
     fn add_root(&mut self, pid: u32) -> Result<u32, RecordError>;
 
-    /// Hands over what was seen since the last call, in order of time as far as the kernel gives it, and what comes
-    /// meanwhile only in part: it ends however fast events come.
+    /// Hands over what was seen since the last call, in order of time as far as the kernel gives it, and what
+    /// comes meanwhile only in part: it ends however fast events come.
     fn drain(&mut self, sink: &mut dyn FnMut(Event)) -> Result<(), RecordError>;
 
     /// Sees nothing more from now on; what was seen before still waits to be drained.
     fn stop(&mut self) -> Result<(), RecordError>;
 
-    /// Why it does not tell what threads and block devices do, although that was asked for; `None` if it does, or was not
-    /// asked.
+    /// Why it does not tell what threads and block devices do, although that was asked for; `None` if it
+    /// does, or was not asked.
     fn no_activity(&self) -> Option<&str>;
 
-    /// How long its processes waited for block devices so far, their threads added up, nanoseconds; `None` where it does
-    /// not see that.
+    /// How long its processes waited for block devices so far, their threads added up, nanoseconds; `None`
+    /// where it does not see that.
     fn blocked_ns(&mut self) -> Result<Option<u64>, RecordError>;
 
     /// What was dropped so far because a buffer was full.

@@ -8,8 +8,8 @@ pub fn monotonic_ns() -> u64 {
     ns(ClockId::Monotonic)
 }
 
-/// That instant of CLOCK_MONOTONIC in nanoseconds since 1970, by the wall clock as it is set now: a machine that has none of its own sets it
-/// amid a boot.
+/// That instant of CLOCK_MONOTONIC in nanoseconds since 1970, by the wall clock as it is set now: a machine
+/// that has none of its own sets it amid a boot.
 pub(crate) fn unix_ns_of(monotonic_ns: u64) -> i64 {
     let ago = self::monotonic_ns().saturating_sub(monotonic_ns);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

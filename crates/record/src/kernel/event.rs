@@ -1,7 +1,7 @@
 //! What back-ends report: the common language between them and the [builder](crate::trace::builder).
 //!
-//! Times are nanoseconds of CLOCK_MONOTONIC. Process ids are thread group ids in the pid namespace that the recorder's
-//! /proc shows.
+//! Times are nanoseconds of CLOCK_MONOTONIC. Process ids are thread group ids in the pid namespace that the
+//! recorder's /proc shows.
 
 use headstart_model::PageRange;
 use headstart_model::activity::{RequestKind, ThreadState};
@@ -58,8 +58,8 @@ pub(crate) enum Event {
     Request(RequestSeen),
 }
 
-/// A file at first sight. It comes before the first event that has its `id`; a file may be seen anew under another
-/// id (its inode was evicted meanwhile), never another file under the same id.
+/// A file at first sight. It comes before the first event that has its `id`; a file may be seen anew under
+/// another id (its inode was evicted meanwhile), never another file under the same id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FileSeen {
     /// The back-end's name for it.
@@ -86,7 +86,8 @@ pub(crate) struct UseSeen {
     pub last: u64,
     /// Size of the file at that moment, bytes: pages beyond its end are no use.
     pub size: u64,
-    /// Whose process it was where everybody is recorded: 0 for root, and where that is not known; else one of 255 groups of users.
+    /// Whose process it was where everybody is recorded: 0 for root, and where that is not known; else one of
+    /// 255 groups of users.
     pub user: u8,
     pub kind: UseKind,
     /// Of pages mapped around a fault, the one the fault was for, where that is known.

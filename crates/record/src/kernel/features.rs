@@ -145,9 +145,9 @@ mod tests {
 
     #[test]
     fn what_is_chosen_is_what_there_is() {
-        let found = features();
-        let has = |name: &str| found.features.iter().any(|f| f.name == name && f.present);
-        match found.chosen {
+        let report = features();
+        let has = |name: &str| report.features.iter().any(|f| f.name == name && f.present);
+        match report.chosen {
             Some((Backend::Bpf, evidence)) => {
                 assert!(has("BPF permitted") && has("BPF ring buffer"));
                 assert_eq!(evidence == Evidence::Uses, has("tracepoint mm_filemap_get_pages"));
@@ -155,6 +155,6 @@ mod tests {
             Some((Backend::Tracefs, _)) => assert!(has("tracefs") && !has("BPF ring buffer")),
             None => assert!(!rustix::process::geteuid().is_root() || !has("tracefs")),
         }
-        assert!(!found.because.is_empty());
+        assert!(!report.because.is_empty());
     }
 }

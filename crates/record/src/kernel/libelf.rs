@@ -1,19 +1,23 @@
-//! Four functions that the static libelf of Debian 13 calls and does not hold (docs/decisions/0007-debian-13s-static-libelf.md).
+//! Four functions that the static libelf of Debian 13 calls and does not hold
+//! (docs/decisions/0007-debian-13s-static-libelf.md).
 //!
-//! elfutils 0.192 keeps the raw chunks that `elf_getdata_rawchunk` was asked for in a search tree, and calls the tree through
-//! functions of its private library libeu (lib/eu-search.c), which libelf.so contains and libelf.a does not
-//! (<https://sourceware.org/bugzilla/show_bug.cgi?id=32293>, mended in 0.193). A static program that opens an ELF file with it
-//! cannot be linked. These do what libeu's do: they are the C library's `tsearch`, `tdelete` and `tdestroy` on the tree's root.
+//! elfutils 0.192 keeps the raw chunks that `elf_getdata_rawchunk` was asked for in a search tree, and calls
+//! the tree through functions of its private library libeu (lib/eu-search.c), which libelf.so contains and
+//! libelf.a does not (<https://sourceware.org/bugzilla/show_bug.cgi?id=32293>, mended in 0.193). A static
+//! program that opens an ELF file with it cannot be linked. These do what libeu's do: they are the C
+//! library's `tsearch`, `tdelete` and `tdestroy` on the tree's root.
 //!
-//! libbpf, the only user of libelf here, never asks for a raw chunk: its trees are made, stay empty, and are given up. Where
-//! libelf.a calls none of them (0.191 and older) these are dead code of 100 bytes; where it holds its own (0.193 and newer) the
-//! linker takes these, since they come first, and leaves that member of the archive out.
+//! libbpf, the only user of libelf here, never asks for a raw chunk: its trees are made, stay empty, and are
+//! given up. Where libelf.a calls none of them (0.191 and older) these are dead code of 100 bytes; where it
+//! holds its own (0.193 and newer) the linker takes these, since they come first, and leaves that member of
+//! the archive out.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
 
-/// elfutils' `search_tree`. A lock follows the root; Debian builds elfutils without `--enable-thread-safety`, so it is an `int`
-/// that nothing uses. Were it a real one, only these four functions would take it, and libbpf uses an `Elf` in one thread.
+/// elfutils' `search_tree`. A lock follows the root; Debian builds elfutils without `--enable-thread-safety`,
+/// so it is an `int` that nothing uses. Were it a real one, only these four functions would take it, and
+/// libbpf uses an `Elf` in one thread.
 #[repr(C)]
 pub struct SearchTree {
     root: *mut c_void,
@@ -48,8 +52,8 @@ unsafe extern "C" fn eu_search_tree_init(tree: *mut SearchTree) {
 /// `tree` was made by [`eu_search_tree_init`], and `free` may be called on every key in it.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn eu_search_tree_fini(tree: *mut SearchTree, free: Free) {
-    // SAFETY: the caller's promise; the root is null (then nothing is done) or came from `tsearch`. It is null afterwards, so that
-    // no node is freed twice.
+    // SAFETY: the caller's promise; the root is null (then nothing is done) or came from `tsearch`. It is
+    // null afterwards, so that no node is freed twice.
     unsafe {
         tdestroy((*tree).root, free);
         (*tree).root = ptr::null_mut();

@@ -1,4 +1,5 @@
-//! What is attached to the kernel: BPF programs ([`bpf`]) or a tracefs instance ([`tracefs`]), and the common language of both ([`event`]).
+//! What is attached to the kernel: BPF programs ([`bpf`]) or a tracefs instance ([`tracefs`]), and the common
+//! language of both ([`event`]).
 
 pub mod backend;
 pub mod bpf;

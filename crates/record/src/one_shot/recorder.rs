@@ -6,7 +6,7 @@ use crate::one_shot::worker::{Command, Worker};
 use crate::options::{Options, Until};
 use crate::quiet::{Progress, QuietRule, Shared};
 use headstart_model::trace::{Backend as BackendName, EndReason, Evidence, Trace};
-use headstart_system::thread::{self, Begun};
+use headstart_system::thread::{self, StartedThread};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
-/// How often [`Recorder::run_until`] looks around. A pidfd wakes it at once; without one this is what a command's end
-/// waits for it at most.
+/// How often [`Recorder::run_until`] looks around. A pidfd wakes it at once; without one this is what a
+/// command's end waits for it at most.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// Attaching takes some hundred milliseconds, on an emulated processor seconds.
@@ -27,8 +27,8 @@ const ENDS_WITHIN: Duration = Duration::from_secs(60);
 
 /// A recording that is attached and running.
 ///
-/// Dropping it without [`finish`](Recorder::finish) detaches and forgets. What BPF attached goes with the process at the
-/// latest; a trace instance would stay, so that it is gone is waited for.
+/// Dropping it without [`finish`](Recorder::finish) detaches and forgets. What BPF attached goes with the
+/// process at the latest; a trace instance would stay, so that it is gone is waited for.
 pub struct Recorder {
     commands: Sender<Command>,
     shared: Arc<Shared>,
@@ -39,7 +39,7 @@ pub struct Recorder {
     evidence: Evidence,
     no_activity: Option<String>,
     attach_cpu_ns: u64,
-    thread: Begun,
+    thread: StartedThread,
 }
 
 impl Drop for Recorder {
@@ -62,8 +62,8 @@ impl Recorder {
         Recorder::start_with(options, true)
     }
 
-    /// As [`start`](Recorder::start), but the BPF programs send every event, also those that tell nothing new: to
-    /// measure how many can be sent. The trace is the same.
+    /// As [`start`](Recorder::start), but the BPF programs send every event, also those that tell nothing
+    /// new: to measure how many can be sent. The trace is the same.
     #[doc(hidden)]
     pub fn start_unfiltered(options: &Options) -> Result<Recorder, RecordError> {
         Recorder::start_with(options, false)
@@ -88,7 +88,7 @@ impl Recorder {
                 }
             }
         };
-        let thread = thread::begin("record", Box::new(record))
+        let thread = thread::spawn("record", Box::new(record))
             .map_err(|source| RecordError::io("start the recording thread", source))?;
         let ((backend, evidence, no_activity), attach_cpu_ns) = heard(&thread, &is_ready, ATTACHES_WITHIN)??;
         Ok(Recorder {
@@ -115,14 +115,14 @@ impl Recorder {
         self.evidence
     }
 
-    /// Why the trace will not have the [activity](Options::activity) that was asked for; `None` if it will, or was not
-    /// asked for.
+    /// Why the trace will not have the [activity](Options::activity) that was asked for; `None` if it will,
+    /// or was not asked for.
     pub fn no_activity(&self) -> Option<&str> {
         self.no_activity.as_deref()
     }
 
-    /// The processors' time that attaching took, nanoseconds. It is that of the recording's own thread: whoever
-    /// [started](Recorder::start) it only waited.
+    /// The processors' time that attaching took, nanoseconds. It is that of the recording's own thread:
+    /// whoever [started](Recorder::start) it only waited.
     pub fn attach_cpu_ns(&self) -> u64 {
         self.attach_cpu_ns
     }
@@ -132,15 +132,15 @@ impl Recorder {
         self.shared.began_ns()
     }
 
-    /// What became of [`Options::early_instance`]: how many events it had, or why they are of no use; `None` if there was
-    /// none.
+    /// What became of [`Options::early_instance`]: how many events it had, or why they are of no use; `None`
+    /// if there was none.
     pub fn early(&self) -> Option<Result<u64, String>> {
         self.shared.early()
     }
 
-    /// Records this process and its descendants from now on (scope tree; in scope system it does nothing). Call it
-    /// while the process is stopped before its exec: what it did before is not recorded, nor do children count that it has
-    /// already. `pid` is its number in the caller's pid namespace.
+    /// Records this process and its descendants from now on (scope tree; in scope system it does nothing).
+    /// Call it while the process is stopped before its exec: what it did before is not recorded, nor do
+    /// children count that it has already. `pid` is its number in the caller's pid namespace.
     ///
     /// Fails if there is no such process.
     pub fn add_root(&mut self, pid: u32) -> Result<(), RecordError> {
@@ -156,9 +156,9 @@ impl Recorder {
         self.shared.progress()
     }
 
-    /// Waits until the start has ended by [`Options::until`] and says why: `exited` gives the command's status (as
-    /// wait(2) has it) once it has ended, `interrupted` is set when the caller was told to stop. With the command's
-    /// `pidfd` its end is noticed at once.
+    /// Waits until the start has ended by [`Options::until`] and says why: `exited` gives the command's
+    /// status (as wait(2) has it) once it has ended, `interrupted` is set when the caller was told to stop.
+    /// With the command's `pidfd` its end is noticed at once.
     pub fn run_until(
         &self,
         interrupted: &AtomicBool,
@@ -190,7 +190,8 @@ impl Recorder {
         }
     }
 
-    /// Ends the recording, drains what is left and gives the trace. What BPF attached is detached in the background.
+    /// Ends the recording, drains what is left and gives the trace. What BPF attached is detached in the
+    /// background.
     pub fn finish(self, reason: EndReason) -> Result<Trace, RecordError> {
         let (reply, answer) = mpsc::channel();
         self.commands
@@ -201,7 +202,7 @@ impl Recorder {
 }
 
 /// What the thread answers, unless it has ended or takes too long.
-fn heard<T>(thread: &Begun, answer: &Receiver<T>, limit: Duration) -> Result<T, RecordError> {
+fn heard<T>(thread: &StartedThread, answer: &Receiver<T>, limit: Duration) -> Result<T, RecordError> {
     let heard = thread.answer(answer, limit);
     heard.ok_or_else(|| RecordError::unanswered(thread.is_finished()))
 }

@@ -28,7 +28,7 @@ impl Samples {
     }
 
     /// Takes a sample of each; of the processors none the first time, and none where no tick has passed.
-    pub(crate) fn take(&mut self, time_ns: u64) -> (Option<BusySample>, Option<MemorySample>) {
+    pub(crate) fn sample(&mut self, time_ns: u64) -> (Option<BusySample>, Option<MemorySample>) {
         let now = read(&mut self.stat, &mut self.text).and_then(ticks);
         let busy = match (self.before, now) {
             (Some((used, all)), Some(now)) => share(now.0.saturating_sub(used), now.1.saturating_sub(all)),
@@ -58,9 +58,9 @@ fn ticks(text: &str) -> Option<(u64, u64)> {
         .take(8)
         .map_while(|word| word.parse().ok())
         .collect();
-    let all: u64 = numbers.iter().fold(0, |sum, ticks| sum.saturating_add(*ticks));
+    let total: u64 = numbers.iter().fold(0, |sum, ticks| sum.saturating_add(*ticks));
     let idle = numbers.get(3)?.saturating_add(*numbers.get(4)?);
-    Some((all.saturating_sub(idle), all))
+    Some((total.saturating_sub(idle), total))
 }
 
 fn share(used: u64, all: u64) -> Option<f32> {
@@ -109,11 +109,11 @@ mod tests {
     #[test]
     fn this_machine_is_sampled() {
         let mut samples = Samples::open().unwrap();
-        let (first, memory) = samples.take(1);
+        let (first, memory) = samples.sample(1);
         assert!(first.is_none() && memory.is_some_and(|it| it.free > 0 && it.page_cache > 0));
         // At least one tick of 10 ms passes.
         std::thread::sleep(std::time::Duration::from_millis(60));
-        let (busy, _) = samples.take(2);
+        let (busy, _) = samples.sample(2);
         assert!(busy.is_some_and(|it| (0.0..=1.0).contains(&it.busy)));
     }
 }

@@ -24,8 +24,8 @@ pub(crate) enum Command {
     Finish(EndReason, Sender<Result<Trace, RecordError>>),
 }
 
-/// The back-end that `options` ask for, attached and running; without `filter` it sends also what it sent already, as
-/// far as it could leave it out.
+/// The back-end that `options` ask for, attached and running; without `filter` it sends also what it sent
+/// already, as far as it could leave it out.
 fn start(options: &Options, filter: bool) -> Result<Box<dyn Backend>, RecordError> {
     match options.backend {
         BackendChoice::Bpf => bpf::start(options, filter),
@@ -85,7 +85,7 @@ impl Worker {
         match Early::take(&name, &excluded) {
             Ok(early) => {
                 if let Some(at) = early.began_ns() {
-                    self.builder.began(at);
+                    self.builder.set_began(at);
                     self.shared.set_began(self.shared.began_ns().min(at));
                 }
                 let builder = &mut self.builder;
@@ -102,8 +102,8 @@ impl Worker {
     pub(crate) fn run(mut self, inbox: &Receiver<Command>) {
         let mut failed = None;
         let mut next = Instant::now() + self.backend.drain_every();
-        // Events come as fast as everybody else runs: who drains them does not wait behind them. Without the right to that
-        // the buffers are large enough on a machine that is not busy.
+        // Events come as fast as everybody else runs: who drains them does not wait behind them. Without the
+        // right to that the buffers are large enough on a machine that is not busy.
         let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE);
         let mut cleaned = false;
         loop {
@@ -117,8 +117,8 @@ impl Worker {
                     let _ = reply.send(result.map(|_| ()));
                 }
                 Ok(Command::Finish(reason, reply)) => {
-                    // Detaching takes the kernel tens of milliseconds, for it waits for programs to leave: the trace
-                    // does not wait for that.
+                    // Detaching takes the kernel tens of milliseconds, for it waits for programs to leave:
+                    // the trace does not wait for that.
                     let (trace, _detached_on_drop) = match failed {
                         Some(error) => (Err(error), None),
                         None => self.finish(reason),

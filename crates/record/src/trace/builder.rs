@@ -1,5 +1,5 @@
-//! Events → [`Trace`]: keeps first uses only, names processes and files, and finds out at the end what became of them.
-//! It keeps no more than [`crate::limits`] says.
+//! Events → [`Trace`]: keeps first uses only, names processes and files, and finds out at the end what became
+//! of them. It keeps no more than [`crate::limits`] says.
 
 mod activity;
 mod fate;
@@ -53,7 +53,8 @@ pub(crate) struct Builder {
     patience: Duration,
 }
 
-/// Where one use in so many was not seen, or more, the trace is not whole. Fewer teach the less by so much: the next start shows them.
+/// Where one use in so many was not seen, or more, the trace is not whole. Fewer teach the less by so much:
+/// the next start shows them.
 const UNSEEN: u64 = 50;
 
 /// How often it is looked whether what was used is unmounted.
@@ -133,7 +134,7 @@ impl Builder {
 
     /// A process belongs to the start, which began with it.
     pub(crate) fn add_process(&mut self, pid: u32, time_ns: u64) {
-        self.processes.begin(pid, time_ns);
+        self.processes.start(pid, time_ns);
     }
 
     /// Pages used for the first time so far.
@@ -172,7 +173,7 @@ impl Builder {
         match event {
             Event::File(seen) => {
                 self.within_share(seen.user, |builder| {
-                    builder.files.see(seen, &builder.mounts, &mut builder.secrets)
+                    builder.files.add(seen, &builder.mounts, &mut builder.secrets)
                 });
             }
             Event::Use(seen) => {
@@ -203,14 +204,15 @@ impl Builder {
         }
     }
 
-    /// Does something for a user who may still take some of the room, and notes what that took; `None` if that was not done.
+    /// Does something for a user who may still take some of the room, and notes what that took; `None` if
+    /// that was not done.
     fn within_share<T>(&mut self, user: u8, act: impl FnOnce(&mut Builder) -> T) -> Option<T> {
         if !self.shares.has_room(user) {
             return None;
         }
         let before = self.taken();
         let result = act(self);
-        self.shares.take(user, self.taken() - before);
+        self.shares.charge(user, self.taken() - before);
         Some(result)
     }
 
@@ -235,7 +237,7 @@ impl Builder {
             kind: UseKind::Fault,
             ..*seen
         });
-        let all = match touched {
+        let around = match touched {
             Some(_) => UseSeen {
                 kind: UseKind::Around,
                 ..*seen
@@ -243,7 +245,7 @@ impl Builder {
             None => *seen,
         };
         let mut whole = true;
-        for seen in [Some(all), touched].into_iter().flatten() {
+        for seen in [Some(around), touched].into_iter().flatten() {
             let uses = &mut self.uses;
             let mut has_room = true;
             whole &= self.files.use_pages(&seen, |file, start, pages| {
@@ -265,9 +267,10 @@ impl Builder {
     }
 
     fn look_up(&mut self, seen: &LookupSeen) {
-        // A path on a file system that the recorder does not see names nothing here, nor does one that is too long.
-        let found = absolute(&self.mounts, &seen.path, seen.base.as_ref(), seen.root.as_ref());
-        let Some((path, real)) = found else { return };
+        // A path on a file system that the recorder does not see names nothing here, nor does one that is too
+        // long.
+        let paths = absolute(&self.mounts, &seen.path, seen.base.as_ref(), seen.root.as_ref());
+        let Some((path, real)) = paths else { return };
         if self.secrets.is_secret(Some(&|| self.mounts.table()), &path) {
             return;
         }
@@ -295,7 +298,7 @@ impl Builder {
     }
 
     /// The start began at `time_ns`, before this was made: events from then on are still to come.
-    pub(crate) fn began(&mut self, time_ns: u64) {
+    pub(crate) fn set_began(&mut self, time_ns: u64) {
         let earlier = self.started_ns.saturating_sub(time_ns);
         self.started_ns -= earlier;
         self.meta.started_unix_ns = self.meta.started_unix_ns.saturating_sub(earlier);
@@ -408,19 +411,20 @@ impl Builder {
     }
 }
 
-/// The directories that the files are in. Their names came from the kernel, component by component: none is a symbolic link.
+/// The directories that the files are in. Their names came from the kernel, component by component: none is a
+/// symbolic link.
 fn directories(named: &Named) -> HashSet<&[u8]> {
-    let mut all = HashSet::new();
+    let mut paths = HashSet::new();
     for file in &named.files {
         let mut path = file.path.as_bytes();
         while let Some(slash) = path.iter().rposition(|byte| *byte == b'/') {
             path = &path[..slash];
-            if !all.insert(path) {
+            if !paths.insert(path) {
                 break;
             }
         }
     }
-    all
+    paths
 }
 
 #[cfg(test)]

@@ -19,14 +19,16 @@ pub(crate) struct Identity {
     pub mount: Option<u32>,
 }
 
-/// What `path` itself (not what a symbolic link points to) is. On another file system than one of this type the
-/// generation may be wrong; the mount tells. The kernel's paths lead through no symbolic link, and one that somebody has put on the way
-/// since, to a server that never answers, is not followed.
+/// What `path` itself (not what a symbolic link points to) is. On another file system than one of this type
+/// the generation may be wrong; the mount tells. The kernel's paths lead through no symbolic link, and one
+/// that somebody has put on the way since, to a server that never answers, is not followed.
 pub(crate) fn identify(path: &Path, fstype: &str) -> io::Result<Identity> {
     let pin = pin(path)?;
-    let found = Handle::of(pin.as_fd()).ok();
-    let mount = found.as_ref().and_then(|(_, mount)| u32::try_from(*mount).ok());
-    let decoded = found.and_then(|(handle, _)| handle.decode(fstype));
+    let handle_and_mount = Handle::from_fd(pin.as_fd()).ok();
+    let mount = handle_and_mount
+        .as_ref()
+        .and_then(|(_, mount)| u32::try_from(*mount).ok());
+    let decoded = handle_and_mount.and_then(|(handle, _)| handle.decode(fstype));
     if let (Some(_), Some((inode, generation))) = (mount, decoded) {
         return Ok(Identity {
             inode,
@@ -80,14 +82,15 @@ fn pin(path: &Path) -> io::Result<OwnedFd> {
     Ok(resolve::open(CWD, path, flags, ResolveFlags::NO_SYMLINKS)?)
 }
 
-/// The present path of an inode by its number and generation, as long as the inode lives; `mount` is a descriptor
-/// of anything on the mount that the path shall lead through. `None` where the file system (`fstype`) has no handles
-/// that can be made up, the inode is gone or unlinked, or CAP_DAC_READ_SEARCH is missing.
+/// The present path of an inode by its number and generation, as long as the inode lives; `mount` is a
+/// descriptor of anything on the mount that the path shall lead through. `None` where the file system
+/// (`fstype`) has no handles that can be made up, the inode is gone or unlinked, or CAP_DAC_READ_SEARCH is
+/// missing.
 pub(crate) fn path_of(mount: BorrowedFd<'_>, fstype: &str, inode: u64, generation: u32) -> Option<Vec<u8>> {
     let fd = Handle::of_inode(fstype, inode, generation)?.open(mount).ok()?;
     let path = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).ok()?;
-    // An unlinked file is shown with " (deleted)" behind its name, a disconnected one with part of its path: only
-    // what leads back to the inode is a path.
+    // An unlinked file is shown with " (deleted)" behind its name, a disconnected one with part of its path:
+    // only what leads back to the inode is a path.
     (identify(&path, fstype).ok()?.inode == inode).then(|| path.into_os_string().into_vec())
 }
 

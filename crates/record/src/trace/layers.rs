@@ -1,5 +1,6 @@
-//! Files of an overlay whose layers the recorder does not see, as in a container: the kernel tells of the file in its layer, and no mount shows
-//! that. The path within a layer is the path within the overlay, so what leads to the same inode there is it.
+//! Files of an overlay whose layers the recorder does not see, as in a container: the kernel tells of the
+//! file in its layer, and no mount shows that. The path within a layer is the path within the overlay, so
+//! what leads to the same inode there is it.
 
 use crate::kernel::event::{Dev, FileSeen, Location};
 use crate::trace::inode;
@@ -8,7 +9,8 @@ use headstart_model::FilePath;
 use headstart_model::limits::PATH;
 use std::collections::HashMap;
 
-/// So many paths are tried at most for layers that are not known yet: what belongs to other containers is at none.
+/// So many paths are tried at most for layers that are not known yet: what belongs to other containers is at
+/// none.
 const TRIES: usize = 20_000;
 
 /// So many overlays are looked through.
@@ -42,10 +44,10 @@ impl Layers {
         let cuts = || (0..within.len()).filter(|at| within[*at] == b'/');
         for at in cuts() {
             if let Some(id) = self.known.get(&(dev, within[..at].to_vec())).copied() {
-                let found = mounts
+                let path = mounts
                     .by_id(id)
                     .and_then(|mount| at_path(seen, mount, &within[at..], mounts));
-                if let Some(path) = found {
+                if let Some(path) = path {
                     return Some((path, id));
                 }
             }
@@ -67,13 +69,14 @@ impl Layers {
 
 /// The path of a layer's file through an overlay, if it is there: `rest` is its path in the layer.
 fn at_path(seen: &FileSeen, mount: &Mount, rest: &[u8], mounts: &Mounts) -> Option<Vec<u8>> {
-    let rest = crate::trace::mounts::below(rest, mount.root.as_bytes())?;
+    let rest = crate::trace::mounts::strip_root(rest, mount.root.as_bytes())?;
     let path = join(mount.mount_point.as_bytes(), rest);
     (path.len() <= PATH && is_at(seen, &path, mount.id, mounts)).then_some(path)
 }
 
-/// Whether a path through the overlay's mount leads to the file. An overlay has the inode number of the file in its layer, with bits of its
-/// own above where layers are on several file systems (`xino`, Documentation/filesystems/overlayfs.rst).
+/// Whether a path through the overlay's mount leads to the file. An overlay has the inode number of the file
+/// in its layer, with bits of its own above where layers are on several file systems (`xino`,
+/// Documentation/filesystems/overlayfs.rst).
 pub(crate) fn is_at(seen: &FileSeen, path: &[u8], mount: u32, mounts: &Mounts) -> bool {
     // Below another mount somebody else would be asked, who may never answer.
     if mounts.leads_to(path) != Some(mount) {

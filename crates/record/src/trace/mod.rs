@@ -1,4 +1,5 @@
-//! Events → [`Trace`](headstart_model::Trace): what is kept of them, and what names and places are found for it.
+//! Events → [`Trace`](headstart_model::Trace): what is kept of them, and what names and places are found for
+//! it.
 
 pub mod builder;
 pub mod inode;

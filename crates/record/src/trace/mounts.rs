@@ -17,7 +17,7 @@ pub(crate) fn dev_of(mount: &Mount) -> Dev {
 
 /// Where a path from the root of the file system shows through a mount.
 pub(crate) fn outside(mount: &Mount, within: &[u8]) -> Option<Vec<u8>> {
-    let rest = below(within, mount.root.as_bytes())?;
+    let rest = strip_root(within, mount.root.as_bytes())?;
     Some(join(mount.mount_point.as_bytes(), rest))
 }
 
@@ -26,8 +26,8 @@ pub(crate) fn is_whole(mount: &Mount) -> bool {
     mount.root.as_bytes() == b"/" || mount.fstype == "btrfs"
 }
 
-/// Whether headstart may learn from the file system: by its type, as a replay decides. An overlay has no pages of
-/// its own: its files are recorded in their layers.
+/// Whether headstart may learn from the file system: by its type, as a replay decides. An overlay has no
+/// pages of its own: its files are recorded in their layers.
 pub(crate) fn is_local(mount: &Mount) -> bool {
     mount.fstype != "overlay" && headstart_system::mounts::is_local(&mount.fstype)
 }
@@ -57,18 +57,18 @@ impl Mounts {
     /// Reads again if something was mounted or unmounted since; a file system that is gone stays known.
     pub(crate) fn refresh(&mut self) {
         if self.source.refresh() {
-            self.take(self.source.table());
+            self.replace(self.source.table());
         }
     }
 
     /// The same, unless that would take too much of a processor's time.
     pub(crate) fn refresh_in_time(&mut self) {
         if self.source.refresh_in_time() {
-            self.take(self.source.table());
+            self.replace(self.source.table());
         }
     }
 
-    fn take(&mut self, now: MountTable) {
+    fn replace(&mut self, now: MountTable) {
         let before = std::mem::replace(&mut self.now, now);
         for mount in before.all() {
             if self.is_there(mount) || self.gone_count >= FILESYSTEMS {
@@ -90,28 +90,30 @@ impl Mounts {
         self.source.table()
     }
 
-    /// Mounts of a file system through which a path from its root can be seen, the best first: the one with this id if it is one, whole file
-    /// systems before parts, those reachable before those hidden below another mount, the present before those gone.
+    /// Mounts of a file system through which a path from its root can be seen, the best first: the one with
+    /// this id if it is one, whole file systems before parts, those reachable before those hidden below
+    /// another mount, the present before those gone.
     pub(crate) fn showing(&self, dev: Dev, within: &[u8], first: Option<u32>, most: usize) -> Vec<&Mount> {
-        let mut found: Vec<&Mount> = Vec::new();
-        let shows = |mount: &Mount| dev_of(mount) == dev && below(within, mount.root.as_bytes()).is_some();
+        let mut mounts: Vec<&Mount> = Vec::new();
+        let shows =
+            |mount: &Mount| dev_of(mount) == dev && strip_root(within, mount.root.as_bytes()).is_some();
         let first = first.and_then(|id| self.now.index_of_id(id));
-        found.extend(
+        mounts.extend(
             first
                 .map(|index| &self.now.all()[index])
                 .filter(|mount| shows(mount)),
         );
         let ways = self.now.ways_to(dev.major, dev.minor, within, most);
         let ways = ways.into_iter().filter(|(index, _)| Some(*index) != first);
-        found.extend(ways.map(|(index, _)| &self.now.all()[index]));
-        found.extend(self.gone(dev).filter(|mount| shows(mount)));
-        found
+        mounts.extend(ways.map(|(index, _)| &self.now.all()[index]));
+        mounts.extend(self.unmounted(dev).filter(|mount| shows(mount)));
+        mounts
     }
 
     /// Whether some mount shows or showed a path of a file system.
     pub(crate) fn shows(&self, dev: Dev, within: &[u8]) -> bool {
-        let showed = |mount: &Mount| below(within, mount.root.as_bytes()).is_some();
-        self.now.shows(dev.major, dev.minor, within) || self.gone(dev).any(showed)
+        let showed = |mount: &Mount| strip_root(within, mount.root.as_bytes()).is_some();
+        self.now.shows(dev.major, dev.minor, within) || self.unmounted(dev).any(showed)
     }
 
     /// Mounts of now of a type of file system.
@@ -141,8 +143,8 @@ impl Mounts {
             .index_of(b"/")
             .filter(|index| self.now.all()[*index].overlay.is_some());
         let others = self.now.overlays().filter(move |index| Some(*index) != root);
-        let all = root.into_iter().chain(others).take(most);
-        all.map(|index| &self.now.all()[index])
+        let indices = root.into_iter().chain(others).take(most);
+        indices.map(|index| &self.now.all()[index])
     }
 
     /// Whether a file system is mounted now, and may be unmounted by somebody: the root's is not.
@@ -154,18 +156,20 @@ impl Mounts {
 
     /// Mounts of a file system, those of now first; of thousands the best.
     pub(crate) fn of_device(&self, dev: Dev) -> impl Iterator<Item = &Mount> {
-        self.now.of_device(dev.major, dev.minor).chain(self.gone(dev))
+        self.now
+            .of_device(dev.major, dev.minor)
+            .chain(self.unmounted(dev))
     }
 
     /// The mount of a file system that a path leads to, or led to.
-    pub(crate) fn at(&self, dev: Dev, path: &[u8]) -> Option<&Mount> {
+    pub(crate) fn find(&self, dev: Dev, path: &[u8]) -> Option<&Mount> {
         let now = self.now.lookup(path).filter(|mount| dev_of(mount) == dev);
-        let through = |mount: &&Mount| below(path, mount.mount_point.as_bytes()).is_some();
+        let through = |mount: &&Mount| strip_root(path, mount.mount_point.as_bytes()).is_some();
         let longest = |mount: &&Mount| mount.mount_point.as_bytes().len();
         now.or_else(|| self.of_device(dev).filter(through).max_by_key(longest))
     }
 
-    fn gone(&self, dev: Dev) -> impl Iterator<Item = &Mount> {
+    fn unmounted(&self, dev: Dev) -> impl Iterator<Item = &Mount> {
         self.gone.get(&dev).into_iter().flatten().rev()
     }
 
@@ -184,9 +188,9 @@ impl Mounts {
 /// So many mounts of one file system that are gone stay known.
 const GONE: usize = 8;
 
-/// What is left of `path` below the directory `root` (with its leading slash; empty for `root` itself), or `None` if
-/// it is not below.
-pub(crate) fn below<'a>(path: &'a [u8], root: &[u8]) -> Option<&'a [u8]> {
+/// What is left of `path` below the directory `root` (with its leading slash; empty for `root` itself), or
+/// `None` if it is not below.
+pub(crate) fn strip_root<'a>(path: &'a [u8], root: &[u8]) -> Option<&'a [u8]> {
     let root = root.strip_suffix(b"/").unwrap_or(root);
     let rest = path.strip_prefix(root)?;
     match rest {

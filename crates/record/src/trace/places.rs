@@ -10,13 +10,14 @@ pub(crate) struct Resolved<'a> {
     pub mount: Option<&'a Mount>,
 }
 
-/// The absolute paths that `place` may have, the best first, of those that can be seen now `most`; empty if its file system is mounted nowhere the
-/// recorder sees. A path that is longer than any that can be asked for is none: directories can be nested deeper, one
-/// chdir(2) after the other, and a trace that held such a path could not be written.
+/// The absolute paths that `place` may have, the best first, of those that can be seen now `most`; empty if
+/// its file system is mounted nowhere the recorder sees. A path that is longer than any that can be asked for
+/// is none: directories can be nested deeper, one chdir(2) after the other, and a trace that held such a path
+/// could not be written.
 pub(crate) fn resolve<'a>(mounts: &'a Mounts, place: &Place, most: usize) -> Vec<Resolved<'a>> {
-    let mut found = candidates(mounts, place, most);
-    found.retain(|one| one.path.len() <= PATH);
-    found
+    let mut paths = candidates(mounts, place, most);
+    paths.retain(|one| one.path.len() <= PATH);
+    paths
 }
 
 fn candidates<'a>(mounts: &'a Mounts, place: &Place, most: usize) -> Vec<Resolved<'a>> {
@@ -34,7 +35,7 @@ fn candidates<'a>(mounts: &'a Mounts, place: &Place, most: usize) -> Vec<Resolve
             showing.into_iter().filter_map(resolved).collect()
         }
         Location::Absolute(path) => {
-            let mount = mounts.at(place.dev, path);
+            let mount = mounts.find(place.dev, path);
             vec![Resolved {
                 path: path.clone(),
                 mount,
@@ -43,10 +44,11 @@ fn candidates<'a>(mounts: &'a Mounts, place: &Place, most: usize) -> Vec<Resolve
     }
 }
 
-/// The absolute path of what a process called `path`, given what a relative path is relative to and, where it is not
-/// the recorder's, the root of the process; and how many bytes of it go through no symbolic link, since the kernel named
-/// them. Empty components and `.` are dropped, `..` is kept: what it means depends on symbolic links. `None` where the
-/// recorder does not see it, and for a path that is longer than any that can be asked for.
+/// The absolute path of what a process called `path`, given what a relative path is relative to and, where it
+/// is not the recorder's, the root of the process; and how many bytes of it go through no symbolic link,
+/// since the kernel named them. Empty components and `.` are dropped, `..` is kept: what it means depends on
+/// symbolic links. `None` where the recorder does not see it, and for a path that is longer than any that can
+/// be asked for.
 pub(crate) fn absolute(
     mounts: &Mounts,
     path: &[u8],
@@ -104,12 +106,12 @@ mod tests {
             location: Location::Absolute(b"/home/u".to_vec()),
             mount: None,
         };
-        let of = |path: &[u8]| absolute(&mounts, path, Some(&base), None);
-        assert_eq!(of(b"/usr//lib/./x/"), Some((b"/usr/lib/x".to_vec(), 0)));
-        assert_eq!(of(b"./w//x"), Some((b"/home/u/w/x".to_vec(), 7)));
-        assert_eq!(of(b"//"), Some((b"/".to_vec(), 0)));
+        let resolved = |path: &[u8]| absolute(&mounts, path, Some(&base), None);
+        assert_eq!(resolved(b"/usr//lib/./x/"), Some((b"/usr/lib/x".to_vec(), 0)));
+        assert_eq!(resolved(b"./w//x"), Some((b"/home/u/w/x".to_vec(), 7)));
+        assert_eq!(resolved(b"//"), Some((b"/".to_vec(), 0)));
         let long = vec![b'x'; PATH - 8];
-        assert_eq!(of(&long).unwrap().0.len(), PATH);
-        assert_eq!(of(&[&long[..], b"x"].concat()), None);
+        assert_eq!(resolved(&long).unwrap().0.len(), PATH);
+        assert_eq!(resolved(&[&long[..], b"x"].concat()), None);
     }
 }

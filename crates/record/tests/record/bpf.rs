@@ -105,8 +105,8 @@ fn cat_uses_exactly_the_pages_of_its_file() {
     }
 }
 
-/// By reads that go past the page cache, which wait for the disk whatever memory holds: a program's own files, too, are read again where the
-/// kernel pages out what is idle.
+/// By reads that go past the page cache, which wait for the disk whatever memory holds: a program's own
+/// files, too, are read again where the kernel pages out what is idle.
 #[test]
 fn a_wait_for_the_disk_is_counted_and_sleep_is_not() {
     if !can_record() {
@@ -411,11 +411,11 @@ fn audit_05_lookups_are_seen_though_nothing_is_read_under_names_of_one_spelling(
             .iter()
             .any(|l| l.path.to_string().ends_with("missed"))
     );
-    let mut all: Vec<_> = trace.lookups.iter().map(|l| (&l.path, l.kind, l.found)).collect();
-    all.sort();
-    let before = all.len();
-    all.dedup();
-    assert_eq!(all.len(), before, "each once");
+    let mut lookups: Vec<_> = trace.lookups.iter().map(|l| (&l.path, l.kind, l.found)).collect();
+    lookups.sort();
+    let before = lookups.len();
+    lookups.dedup();
+    assert_eq!(lookups.len(), before, "each once");
     assert!(trace.lookups.is_sorted_by_key(|l| l.time_ns));
 }
 

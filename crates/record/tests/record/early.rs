@@ -1,4 +1,5 @@
-//! A trace instance that was there before the recorder, as `trace_instance=` on the kernel command line makes one.
+//! A trace instance that was there before the recorder, as `trace_instance=` on the kernel command line makes
+//! one.
 
 use crate::support::{Tracefs, Waiting, flood, with_disk, write};
 use headstart_model::trace::{EndReason, Evidence};

@@ -6,7 +6,7 @@
 mod activity;
 mod bpf;
 mod early;
-mod gone;
+mod leaves_nothing;
 mod namespaces;
 mod support;
 mod tracefs;

@@ -8,8 +8,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Not a test of its own: what the tests have this binary do in a container. It reads from TRACE_IN what to run, and
-/// leaves the trace there.
+/// Not a test of its own: what the tests have this binary do in a container. It reads from TRACE_IN what to
+/// run, and leaves the trace there.
 #[test]
 #[ignore = "not a test of its own, but what one executes"]
 fn inside() {
@@ -91,7 +91,8 @@ fn read(bytes: &[u8]) -> Trace {
     Trace::from_bytes(bytes).unwrap()
 }
 
-/// Where nspawn and podman differ from one another they do not for a recorder: namespaces of all kinds, once or twice.
+/// Where nspawn and podman differ from one another they do not for a recorder: namespaces of all kinds, once
+/// or twice.
 const CONTAINERS: &[&[&str]] = &[
     &["unshare", "--pid", "--fork", "--mount-proc"],
     &[

@@ -63,7 +63,8 @@ pub fn write(below: &Path, name: &str, bytes: usize) {
     std::fs::write(path, vec![b'x'; bytes]).unwrap();
 }
 
-/// Held by a test that floods the kernel's trace buffers, and by one that may lose none of everybody's events.
+/// Held by a test that floods the kernel's trace buffers, and by one that may lose none of everybody's
+/// events.
 pub fn flood() -> MutexGuard<'static, ()> {
     static FLOOD: Mutex<()> = Mutex::new(());
     FLOOD.lock().unwrap_or_else(PoisonError::into_inner)

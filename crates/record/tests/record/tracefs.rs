@@ -98,9 +98,9 @@ fn reads_are_recorded_page_by_page_and_cut_at_the_end_of_the_file() {
     );
     let trace = record(&script, &[options(BackendChoice::Tracefs)]).remove(0);
     assert_eq!((trace.lost.events, trace.lost.paths), (0, 0));
-    let found = pages(&trace, &ALL);
-    let large = &found[&format!("{at}/large")];
-    assert_eq!(found[&format!("{at}/small")], BTreeSet::from([0, 1]));
+    let seen = pages(&trace, &ALL);
+    let large = &seen[&format!("{at}/large")];
+    assert_eq!(seen[&format!("{at}/small")], BTreeSet::from([0, 1]));
     match trace.meta.evidence {
         Evidence::Uses => assert_eq!(*large, BTreeSet::from([100, 101, 102])),
         _ => assert!(large.is_superset(&BTreeSet::from([100, 101, 102]))),
@@ -168,9 +168,9 @@ fn what_others_do_is_not_recorded() {
     let other = std::thread::spawn(|| other.run());
     let trace = record(&script, &[options(BackendChoice::Tracefs)]).remove(0);
     other.join().unwrap();
-    let found = pages(&trace, &ALL);
-    assert_eq!(found[&format!("{at}/mine")].len(), 25);
-    assert!(!found.contains_key(&format!("{at}/other")));
+    let seen = pages(&trace, &ALL);
+    assert_eq!(seen[&format!("{at}/mine")].len(), 25);
+    assert!(!seen.contains_key(&format!("{at}/other")));
 }
 
 #[test]
@@ -197,9 +197,9 @@ fn in_scope_system_everybody_counts_but_the_recorder() {
     let status = Waiting::start(&format!("cat {at}/others >/dev/null")).run();
     let trace = recorder.finish(EndReason::Exit(status)).unwrap();
     assert_eq!(trace.meta.scope, Scope::System);
-    let found = pages(&trace, &ALL);
-    assert_eq!(found.get(&format!("{at}/others")).map(BTreeSet::len), Some(3));
-    assert!(!found.contains_key(&format!("{at}/own")));
+    let seen = pages(&trace, &ALL);
+    assert_eq!(seen.get(&format!("{at}/others")).map(BTreeSet::len), Some(3));
+    assert!(!seen.contains_key(&format!("{at}/own")));
 }
 
 #[test]
@@ -235,7 +235,8 @@ fn lost_events_are_counted() {
         buffer_bytes: 4096,
         ..options(BackendChoice::Tracefs)
     };
-    // The recorder empties it ten times a second: beside other work the reads may come too slowly to overrun it.
+    // The recorder empties it ten times a second: beside other work the reads may come too slowly to overrun
+    // it.
     let mut traces = Vec::new();
     for _ in 0..20 {
         traces = record(&script, &[small.clone(), options(BackendChoice::Tracefs)]);
@@ -279,9 +280,9 @@ fn paths_are_found_on_other_file_systems_too() {
     }
 }
 
-/// The promise that makes the back-ends interchangeable. No class of pages is left out of the comparison of a start with all in
-/// memory. In a cold one a reader may take pages while it waits for the next, for which the kernel has no event: those BPF finds
-/// by the call's arguments (src/bpf/filemap_events.h), tracefs cannot.
+/// The promise that makes the back-ends interchangeable. No class of pages is left out of the comparison of a
+/// start with all in memory. In a cold one a reader may take pages while it waits for the next, for which the
+/// kernel has no event: those BPF finds by the call's arguments (src/bpf/filemap_events.h), tracefs cannot.
 #[test]
 fn both_back_ends_give_the_same_pages() {
     if !can_mount() {
@@ -305,7 +306,7 @@ fn both_back_ends_give_the_same_pages() {
          prot=mmap.PROT_READ); m[99999]; m[5555555]' 2>/dev/null; true",
         lib = format_args!("{at}/lib/ld --library-path {at}/lib"),
     );
-    let both = || {
+    let record_both = || {
         let traces = record(
             &script,
             &[options(BackendChoice::Bpf), options(BackendChoice::Tracefs)],
@@ -314,7 +315,7 @@ fn both_back_ends_give_the_same_pages() {
         assert_eq!(lost, [0, 0]);
         traces
     };
-    let (cold, warm) = (both(), both());
+    let (cold, warm) = (record_both(), record_both());
     let same = cold[0].meta.evidence == cold[1].meta.evidence;
     if !needs("use events (Linux 6.12)", same) {
         return;
@@ -327,21 +328,21 @@ fn both_back_ends_give_the_same_pages() {
             .collect()
     };
     assert_eq!(blocks(&cold[0]), blocks(&cold[1]));
-    let of = |trace: &Trace| pages(trace, &ALL);
+    let pages_of = |trace: &Trace| pages(trace, &ALL);
     let mut only_bpf = 0;
-    for (path, (bpf, tracefs)) in difference(&of(&cold[0]), &of(&cold[1])) {
+    for (path, (bpf, tracefs)) in difference(&pages_of(&cold[0]), &pages_of(&cold[1])) {
         assert_eq!(tracefs, Vec::<u64>::new(), "only tracefs: {path}");
         only_bpf += bpf.len();
     }
-    let all = of(&cold[0]).values().map(BTreeSet::len).sum::<usize>();
-    eprintln!("cold: {only_bpf} of {all} pages were taken while others were waited for");
-    assert!(all > 3000 && only_bpf * 50 <= all, "{only_bpf} of {all}");
+    let count = pages_of(&cold[0]).values().map(BTreeSet::len).sum::<usize>();
+    eprintln!("cold: {only_bpf} of {count} pages were taken while others were waited for");
+    assert!(count > 3000 && only_bpf * 50 <= count, "{only_bpf} of {count}");
 
     let (bpf, tracefs) = (&warm[0], &warm[1]);
-    assert!(of(bpf).values().map(BTreeSet::len).sum::<usize>() > 3000);
+    assert!(pages_of(bpf).values().map(BTreeSet::len).sum::<usize>() > 3000);
     // What newer kernels map with a folio none of their events tells.
     let around = pages(bpf, &[UseKind::Around]);
-    for (path, (bpf, tracefs)) in difference(&of(bpf), &of(tracefs)) {
+    for (path, (bpf, tracefs)) in difference(&pages_of(bpf), &pages_of(tracefs)) {
         assert_eq!(tracefs, Vec::<u64>::new(), "only tracefs: {path}");
         let around = around.get(&path).cloned().unwrap_or_default();
         assert!(
@@ -351,10 +352,10 @@ fn both_back_ends_give_the_same_pages() {
     }
     // Only BPF programs tell which page a fault was for.
     for kinds in [&[UseKind::Read][..], &[UseKind::Map, UseKind::Around]] {
-        let of = |trace: &Trace| pages(trace, kinds);
-        eprintln!("{kinds:?}: {} files", of(bpf).len());
-        assert!(!of(bpf).is_empty());
-        for (path, (only_bpf, only_tracefs)) in difference(&of(bpf), &of(tracefs)) {
+        let pages_of = |trace: &Trace| pages(trace, kinds);
+        eprintln!("{kinds:?}: {} files", pages_of(bpf).len());
+        assert!(!pages_of(bpf).is_empty());
+        for (path, (only_bpf, only_tracefs)) in difference(&pages_of(bpf), &pages_of(tracefs)) {
             assert_eq!(only_tracefs, Vec::<u64>::new(), "{kinds:?}: {path}");
             let with_folios = around.get(&path).cloned().unwrap_or_default();
             let told = only_bpf.iter().all(|page| with_folios.contains(page));

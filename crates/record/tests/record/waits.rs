@@ -7,8 +7,8 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 
-/// Not a test of its own: process 1 of a container, which records all of it, tells so, waits for a line, runs the script
-/// `INSIDE` if that is not empty, and tells for how long processes were blocked.
+/// Not a test of its own: process 1 of a container, which records all of it, tells so, waits for a line, runs
+/// the script `INSIDE` if that is not empty, and tells for how long processes were blocked.
 #[test]
 #[ignore = "not a test of its own, but what one executes"]
 fn recorder() {
@@ -29,8 +29,8 @@ fn recorder() {
     writeln!(tell, "{}", trace.end.blocked_ns.unwrap()).unwrap();
 }
 
-/// For how many nanoseconds a recorder in a container sees processes blocked while `outside` runs beside the container, then
-/// the script `inside` in it.
+/// For how many nanoseconds a recorder in a container sees processes blocked while `outside` runs beside the
+/// container, then the script `inside` in it.
 fn blocked(outside: &[&str], inside: &str) -> u64 {
     let mut container = Command::new("unshare")
         .args(["--pid", "--fork", "--mount-proc"])

@@ -58,11 +58,14 @@ fn a_known_program_that_was_never_seen_takes_no_turn() {
     let mut watched = Watched::below(&disk);
     for (program, role) in [(&known, Role::Program), (&interpreter, Role::Interpreter)] {
         let opened = open_checked(&MountTable::read().unwrap(), program, &Expect::default()).unwrap();
-        watched.watch.know(Executable::of(&opened), role).unwrap();
+        watched
+            .watch
+            .know(Executable::from_opened(&opened), role)
+            .unwrap();
         // One that is known by itself remains so.
         watched
             .watch
-            .know(Executable::of(&opened), Role::Interpreter)
+            .know(Executable::from_opened(&opened), Role::Interpreter)
             .unwrap();
     }
     // Nobody drains meanwhile.

@@ -105,15 +105,15 @@ pub fn start(program: &Path, arguments: &[&Path]) -> std::process::Child {
 
 /// Pages of each file of a trace, by name.
 pub fn pages(trace: &Trace) -> Vec<(String, u64)> {
-    let mut all: Vec<(String, u64)> = trace
+    let mut pages: Vec<(String, u64)> = trace
         .files
         .iter()
         .map(|file| (file.path.to_string(), 0))
         .collect();
     for one in &trace.uses {
-        all[one.file as usize].1 += u64::from(one.pages);
+        pages[one.file as usize].1 += u64::from(one.pages);
     }
-    all
+    pages
 }
 
 pub fn of_file(trace: &Trace, path: &Path) -> u64 {

@@ -211,8 +211,8 @@ fn look_ups_and_the_time_blocked_are_those_of_the_start() {
     let looks = format!("sleep 0.5; [ -e {} ]", missing.display());
     let (trace, _) = run(&mut watched, looks);
     let is_it = |path: &headstart_model::FilePath| path.as_bytes() == missing.as_os_str().as_bytes();
-    let found = trace.lookups.iter().find(|lookup| is_it(&lookup.path));
-    assert_eq!(found.map(|lookup| lookup.found), Some(false));
+    let lookup = trace.lookups.iter().find(|lookup| is_it(&lookup.path));
+    assert_eq!(lookup.map(|lookup| lookup.found), Some(false));
     let cold = fs::File::open(&large).unwrap();
     rustix::fs::fadvise(&cold, 0, None, rustix::fs::Advice::DontNeed).unwrap();
     let (trace, waited) = run(&mut watched, format!("/bin/cat {}", large.display()));
@@ -248,7 +248,7 @@ fn a_process_that_runs_already_is_recorded_when_it_is_asked_for() {
     watched.for_a_while();
     let number = watched
         .watch
-        .begin(&[child.id()], vec![], false)
+        .start_recording(&[child.id()], vec![], false)
         .unwrap()
         .unwrap();
     tell.write_all(b"go\n").unwrap();
@@ -263,7 +263,10 @@ fn a_process_that_runs_already_is_recorded_when_it_is_asked_for() {
     let trace = ended.trace().unwrap();
     assert_eq!((of_file(&trace, &before), of_file(&trace, &after)), (0, 9));
     assert!(
-        watched.watch.begin(&[u32::MAX >> 2], vec![], false).is_err(),
+        watched
+            .watch
+            .start_recording(&[u32::MAX >> 2], vec![], false)
+            .is_err(),
         "no such process"
     );
     watched.for_a_while();
@@ -312,7 +315,7 @@ fn a_start_that_waits_for_a_device_goes_on() {
         busy.display(),
         behind.display()
     );
-    let frozen = Frozen::begin(&busy).unwrap();
+    let frozen = Frozen::freeze(&busy).unwrap();
     let mut child = Command::new(&shell)
         .args(["-c", &script])
         .stdout(Stdio::null())

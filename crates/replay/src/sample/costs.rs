@@ -1,13 +1,14 @@
 //! What each part of a plan costs a start that reads it by itself, and where a sample looks for it.
 //!
-//! A look is drawn in proportion to cost: 20 MB in one request among 35 small ones are most of what the start would wait for, and so
-//! most of the looks.
+//! A look is drawn in proportion to cost: 20 MB in one request among 35 small ones are most of what the start
+//! would wait for, and so most of the looks.
 
 use headstart_model::machine::Cost;
 use headstart_model::plan::{Plan, Request, RequestKind};
 
-/// Reads that a look-up costs where nothing of it is in memory, and a device's metadata is not read by block: that of a file which is
-/// opened, of which 295 cold ones took 117 reads (ext4), and that of a name which is only looked up, of which 20,000 took 2,138.
+/// Reads that a look-up costs where nothing of it is in memory, and a device's metadata is not read by block:
+/// that of a file which is opened, of which 295 cold ones took 117 reads (ext4), and that of a name which is
+/// only looked up, of which 20,000 took 2,138.
 const OPENED: f64 = 0.4;
 const LOOKED_UP: f64 = 0.1;
 
@@ -58,8 +59,8 @@ struct Metadata {
 }
 
 impl Costs {
-    /// Of a plan, by what it says of its devices.
-    pub fn of(plan: &Plan<'_>) -> Costs {
+    /// The costs of a plan, by its devices.
+    pub fn for_plan(plan: &Plan<'_>) -> Costs {
         let costs: Vec<Option<Cost>> = (0..plan.device_count())
             .map(|index| plan.device(index).map(|device| device.cost))
             .collect();
@@ -121,13 +122,15 @@ impl Costs {
         (self.seconds * 1e9) as u64
     }
 
-    /// About `looks` places, by `draw`, a number by chance; each beginning of what is given is spread over the plan.
+    /// About `looks` places, by `draw`, a number by chance; each beginning of what is given is spread over
+    /// the plan.
     ///
-    /// A step is the cost of all by `looks`. What costs a step or more is looked at in as many places as it has steps, or begun ones,
-    /// one in each equal part of it; the rest, in a row, has a place in each equal part of at most a step. Where in its part a place is, says
-    /// chance. So where a share `x` of the cost is cold, no look finds anything of it with a probability of exp(−`looks` · x) at most,
-    /// wherever it lies: the parts' own shares add up to `looks` · x at least, and 1 − x ≤ exp(−x) in each. A request of a step that
-    /// is cold as a whole is never missed.
+    /// A step is the cost of all by `looks`. What costs a step or more is looked at in as many places as it
+    /// has steps, or begun ones, one in each equal part of it; the rest, in a row, has a place in each equal
+    /// part of at most a step. Where in its part a place is, says chance. So where a share `x` of the cost is
+    /// cold, no look finds anything of it with a probability of exp(−`looks` · x) at most, wherever it lies:
+    /// the parts' own shares add up to `looks` · x at least, and 1 − x ≤ exp(−x) in each. A request of a step
+    /// that is cold as a whole is never missed.
     pub fn places(&self, looks: usize, draw: u64) -> Vec<Place> {
         let mut chance = Chance(draw);
         let step = self.seconds / looks.max(1) as f64;

@@ -109,14 +109,14 @@ pub fn draft(devices: Vec<PlanDevice>) -> PlanDraft {
 
 /// What the plan says of a file that is there.
 pub fn entry(path: &Path) -> PlanFileEntry {
-    let found = std::fs::symlink_metadata(path).unwrap();
+    let facts = std::fs::symlink_metadata(path).unwrap();
     PlanFileEntry {
         path: path.into(),
         device: 0,
-        inode: found.ino(),
+        inode: facts.ino(),
         generation: 0,
-        size: found.len(),
-        mtime_ns: found.mtime() * 1_000_000_000 + found.mtime_nsec(),
+        size: facts.len(),
+        mtime_ns: facts.mtime() * 1_000_000_000 + facts.mtime_nsec(),
     }
 }
 
@@ -178,8 +178,8 @@ pub fn start_with(draft: &PlanDraft, io_uring: bool) -> Replay {
     Replay::start(PlanFile::new(draft.to_bytes().unwrap()), options).unwrap()
 }
 
-/// A device's depth, and whether io_uring is allowed: looked up by threads because they suffice, by a ring, and by
-/// threads because a ring is not to be had.
+/// A device's depth, and whether io_uring is allowed: looked up by threads because they suffice, by a ring,
+/// and by threads because a ring is not to be had.
 pub const WAYS: [(u32, bool); 3] = [(8, true), (100, true), (100, false)];
 
 /// Resident pages of a file, as ranges (start, end).

@@ -1,5 +1,5 @@
-//! What a replay opens by handle on one head, where the plan reads directories amid the data: without reading them, and
-//! nothing that a path would be refused for. Needs root, for loop devices and for handles.
+//! What a replay opens by handle on one head, where the plan reads directories amid the data: without reading
+//! them, and nothing that a path would be refused for. Needs root, for loop devices and for handles.
 
 use crate::common::*;
 use headstart_model::machine::DeviceClass;
@@ -37,7 +37,8 @@ fn exact(path: &Path) -> PlanFileEntry {
     }
 }
 
-/// The inodes of the files first, then their data, and a block that makes it a sweep: the first, which is in memory.
+/// The inodes of the files first, then their data, and a block that makes it a sweep: the first, which is in
+/// memory.
 fn sweep(disk: &Mounted, change: impl Fn(u64, &mut PlanFileEntry)) -> PlanDraft {
     let mut plan = draft(vec![disk.planned(DeviceClass::Disk, 1)]);
     let ext4 = Ext4::open(&disk.node()).unwrap();
@@ -82,8 +83,8 @@ fn replay(disk: &mut Mounted, plan: &PlanDraft) -> (ReplayReport, u64) {
     let report = start(plan).finish();
     let reads = disk.reads() - before;
     for n in 0..FILES {
-        let found = resident(&disk.root().join(format!("a{n}/b/f")));
-        assert_eq!(found, [(0, 4)], "file {n}");
+        let pages = resident(&disk.root().join(format!("a{n}/b/f")));
+        assert_eq!(pages, [(0, 4)], "file {n}");
     }
     (report, reads)
 }
@@ -109,7 +110,8 @@ fn files_are_opened_without_their_directories_and_by_path_without_the_capability
 #[test]
 fn what_is_not_as_planned_is_not_opened_by_handle_either() {
     let mut disk = tree();
-    // Of another generation; of unknown generation (its path tells that it is the one); removed and made anew.
+    // Of another generation; of unknown generation (its path tells that it is the one); removed and made
+    // anew.
     let plan = sweep(&disk, |n, file| match n {
         0 => file.generation ^= 1,
         1 => file.generation = 0,
@@ -133,8 +135,8 @@ fn what_is_not_as_planned_is_not_opened_by_handle_either() {
     };
     assert_eq!(report.skipped, expected);
     for n in [0, 3, 4] {
-        let found = resident(&disk.root().join(format!("a{n}/b/f")));
-        assert_eq!(found, [], "file {n}");
+        let pages = resident(&disk.root().join(format!("a{n}/b/f")));
+        assert_eq!(pages, [], "file {n}");
     }
     for n in [1, 2] {
         assert_eq!(resident(&disk.root().join(format!("a{n}/b/f"))), [(0, 4)]);
@@ -149,16 +151,16 @@ fn through(
     meant: &Path,
     change: impl Fn(&mut Expect),
 ) -> Result<Opened, Skip> {
-    let found = std::fs::symlink_metadata(meant).unwrap();
-    let generation = match found.is_file() || found.is_dir() {
+    let facts = std::fs::symlink_metadata(meant).unwrap();
+    let generation = match facts.is_file() || facts.is_dir() {
         true => headstart_system::files::generation(File::open(meant).unwrap().as_fd()),
         // Any: these have one that only a handle tells.
         false => 0,
     };
     let mut expect = Expect {
-        inode: Some(found.ino()),
-        size: Some(found.len()),
-        mtime_ns: Some(found.mtime() * 1_000_000_000 + found.mtime_nsec()),
+        inode: Some(facts.ino()),
+        size: Some(facts.len()),
+        mtime_ns: Some(facts.mtime() * 1_000_000_000 + facts.mtime_nsec()),
         generation: Some(generation),
         reader: None,
     };
@@ -184,7 +186,7 @@ fn a_crafted_plan_gets_regular_files_of_that_mount_and_nothing_else() {
     let mounts = MountTable::read().unwrap();
     let at = |name: &str| disk.root().join(name);
     let mount = |path: &Path| mounts.lookup(path.as_os_str().as_encoded_bytes()).unwrap();
-    let opener = HandleOpener::of(&mounts, mount(&disk.root())).unwrap();
+    let opener = HandleOpener::new(&mounts, mount(&disk.root())).unwrap();
     let (file, asis) = (at("file"), |_: &mut Expect| ());
 
     assert!(through(&opener, &file, &file, asis).is_ok());
@@ -216,8 +218,8 @@ fn a_crafted_plan_gets_regular_files_of_that_mount_and_nothing_else() {
     assert!(through(&opener, &file, &file, |e| e.inode = Some(u64::MAX)).is_err());
 
     without_capability(|| {
-        assert!(HandleOpener::of(&mounts, mount(&disk.root())).is_err());
+        assert!(HandleOpener::new(&mounts, mount(&disk.root())).is_err());
         assert!(through(&opener, &file, &file, asis).is_err());
     });
-    assert!(HandleOpener::of(&mounts, mount(Path::new("/proc"))).is_err());
+    assert!(HandleOpener::new(&mounts, mount(Path::new("/proc"))).is_err());
 }

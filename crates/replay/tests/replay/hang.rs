@@ -1,4 +1,5 @@
-//! Files that cannot be opened because somebody else does not answer. Needs root, and fanotify's permission events.
+//! Files that cannot be opened because somebody else does not answer. Needs root, and fanotify's permission
+//! events.
 
 use crate::common::*;
 use headstart_model::machine::DeviceClass;
@@ -57,10 +58,10 @@ fn audit_05_a_read_that_never_ends_does_not_hold_the_finish() {
         assert!(!report.issued.iter().any(|i| i.request == 1), "{report:?}");
         assert_eq!(report.issued.len() as u64 + report.skipped.total(), 3);
         // Its threads are there as long as the read is.
-        assert!(life.goes_on());
+        assert!(life.is_running());
         drop(never);
         bounded(move || {
-            while life.goes_on() {
+            while life.is_running() {
                 std::thread::sleep(Duration::from_millis(10));
             }
         });

@@ -1,4 +1,5 @@
-//! What a replay leaves: what does not fit the plan, what is too much, what it may not. Needs root, for loop devices.
+//! What a replay leaves: what does not fit the plan, what is too much, what it may not. Needs root, for loop
+//! devices.
 
 use crate::common::*;
 use headstart_model::machine::DeviceClass;

@@ -13,7 +13,8 @@ const FILES: u64 = 100;
 /// Of each file.
 const PAGES: u64 = 3;
 
-/// A plan for small files in the order in which they lie, and how many of them lie right behind the one before.
+/// A plan for small files in the order in which they lie, and how many of them lie right behind the one
+/// before.
 fn plan(disk: &Mounted) -> (PlanDraft, Vec<PathBuf>, u64) {
     let place = |n| {
         let path = disk.root().join(format!("f{n:03}"));
@@ -65,7 +66,8 @@ fn neighbours_of_different_files_are_one_request() {
                 assert_eq!(resident(&path), [(0, PAGES)], "{fstype}, {io_uring}: {path:?}");
             }
             if ring && io_uring {
-                // One call serves 128 KiB, the last of its parts may be cut, and others end where neighbours do.
+                // One call serves 128 KiB, the last of its parts may be cut, and others end where neighbours
+                // do.
                 let calls = (FILES * PAGES).div_ceil(32) + FILES - neighbours;
                 assert!(requests[0] <= calls, "{fstype}: {requests:?} of {calls}");
             }

@@ -239,14 +239,17 @@ fn devices_are_served_in_parallel_and_held_for_only_so_long() {
     let released = options.origin.elapsed().as_nanos() as u64;
     let report = replay.finish();
     assert_eq!(report.skipped, Skipped::default());
-    let of = |request| report.issued.iter().find(|i| i.request == request).unwrap();
+    let issued = |request| report.issued.iter().find(|i| i.request == request).unwrap();
     assert!(
-        of(2).issued_ns < of(0).done_ns,
+        issued(2).issued_ns < issued(0).done_ns,
         "the second device waited for the first"
     );
-    assert!(of(0).done_ns <= of(1).issued_ns, "data before metadata");
-    assert!(of(0).done_ns <= released, "let go before the metadata was there");
-    assert_eq!((of(1).arrived_pages, of(2).arrived_pages), (4000, 4000));
+    assert!(issued(0).done_ns <= issued(1).issued_ns, "data before metadata");
+    assert!(
+        issued(0).done_ns <= released,
+        "let go before the metadata was there"
+    );
+    assert_eq!((issued(1).arrived_pages, issued(2).arrived_pages), (4000, 4000));
 
     // Where nothing may be waited for, the start is let go before what it is held for has been read.
     let cold = Mounted::ext4(400, |root| file(root, "f", 80_000));
@@ -297,8 +300,8 @@ fn the_start_is_released_when_the_first_requests_are_in() {
         let report = replay.finish();
         assert_eq!(report.issued.len(), 6);
         let done = |request| {
-            let found = report.issued.iter().find(|i| i.request == request);
-            found.unwrap().done_ns
+            let issued = report.issued.iter().find(|i| i.request == request);
+            issued.unwrap().done_ns
         };
         let held = (0..5).map(done).max().unwrap();
         assert!(
@@ -312,7 +315,8 @@ fn the_start_is_released_when_the_first_requests_are_in() {
     }
 }
 
-/// What was read so far. The kernel counts a read when it is over, and a replay does not wait for its last ones.
+/// What was read so far. The kernel counts a read when it is over, and a replay does not wait for its last
+/// ones.
 fn reads_when_quiet(disk: &Mounted) -> u64 {
     let mut before = disk.reads();
     loop {
@@ -340,7 +344,8 @@ fn what_is_in_memory_does_not_hold_the_start() {
             add(&mut plan, Data, entry(&path), 0, (1 + n % 3) * PAGE);
         }
         hold(&mut plan, 0);
-        // The kernel may take a page from memory at any time. Then the set-up is made again, and the verdict is not.
+        // The kernel may take a page from memory at any time. Then the set-up is made again, and the verdict
+        // is not.
         let node = std::fs::File::open(disk.node()).unwrap();
         let in_memory = || {
             let pages = |n| {
@@ -352,7 +357,7 @@ fn what_is_in_memory_does_not_hold_the_start() {
             let blocks = headstart_system::residency::resident_pages(&node, 0, 400 << 20).unwrap();
             (blocks, (0..FILES).map(pages).sum::<u64>())
         };
-        let all: u64 = (0..FILES).map(|n| 1 + n % 3).sum();
+        let pages: u64 = (0..FILES).map(|n| 1 + n % 3).sum();
         let was_judged = (0..20).any(|_| {
             start(&plan).finish();
             let (had, before) = (in_memory(), reads_when_quiet(&disk));
@@ -360,7 +365,7 @@ fn what_is_in_memory_does_not_hold_the_start() {
             replay.wait_released();
             replay.finish();
             let after = reads_when_quiet(&disk);
-            let is_judged = had.1 == all && in_memory() == had;
+            let is_judged = had.1 == pages && in_memory() == had;
             assert!(
                 !is_judged || after == before,
                 "{fstype}: {before:?}, then {after:?}"
@@ -406,7 +411,8 @@ fn tree_becomes_free_of_reads(block: &str) {
     let cold = disk.reads() - cold;
     assert!(cold > 20, "{cold} reads cold");
 
-    // Where the metadata is: what the walk brought into the block device's cache, pages read in part included.
+    // Where the metadata is: what the walk brought into the block device's cache, pages read in part
+    // included.
     let node = std::fs::File::open(disk.node()).unwrap();
     let touched =
         |page: &u64| headstart_system::residency::resident_pages(&node, page * PAGE, PAGE).unwrap() == 1;

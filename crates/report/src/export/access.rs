@@ -6,8 +6,8 @@ use serde::Serialize;
 use std::borrow::Cow;
 use std::io;
 
-/// The most bytes of the texts of all rows, 256 for each row that a trace may have. Each use names its file anew here: long
-/// paths would make gigabytes of a small trace.
+/// The most bytes of the texts of all rows, 256 for each row that a trace may have. Each use names its file
+/// anew here: long paths would make gigabytes of a small trace.
 const MOST_TEXT: usize = 80 << 20;
 
 /// Refuses a trace of which every row names long paths.
@@ -15,15 +15,15 @@ pub(super) fn bounded(trace: &Trace) -> io::Result<()> {
     let length = |path: &FilePath| path.as_bytes().len();
     let files: Vec<usize> = trace.files.iter().map(|it| length(&it.path)).collect();
     let runs: Vec<usize> = trace.processes.iter().map(|it| length(&it.executable)).collect();
-    let of = |lengths: &[usize], index: u32| lengths.get(index as usize).copied().unwrap_or(0);
+    let length_of = |lengths: &[usize], index: u32| lengths.get(index as usize).copied().unwrap_or(0);
     let uses = trace.uses.iter();
-    let uses = uses.map(|it| of(&files, it.file) + of(&runs, it.process));
+    let uses = uses.map(|it| length_of(&files, it.file) + length_of(&runs, it.process));
     let lookups = trace.lookups.iter();
-    let lookups = lookups.map(|it| length(&it.path) + of(&runs, it.process));
-    let all: usize = uses.chain(lookups).sum();
-    match all > MOST_TEXT {
+    let lookups = lookups.map(|it| length(&it.path) + length_of(&runs, it.process));
+    let rows: usize = uses.chain(lookups).sum();
+    match rows > MOST_TEXT {
         true => Err(io::Error::other(format!(
-            "its rows would name {all} bytes of paths, {MOST_TEXT} are allowed"
+            "its rows would name {rows} bytes of paths, {MOST_TEXT} are allowed"
         ))),
         false => Ok(()),
     }
@@ -87,8 +87,8 @@ fn row(trace: &Trace, time_ns: u64, place: Place) -> Row<'_> {
     let process = |index: u32| trace.processes.get(index as usize);
     let pid = |index: u32| process(index).map_or(Value::None, |it| Value::U32(it.pid));
     let executable = |index: u32| {
-        process(index).map_or(Value::None, |it| {
-            Value::Text(String::from_utf8_lossy(it.executable.as_bytes()))
+        process(index).map_or(Value::None, |process| {
+            Value::Text(String::from_utf8_lossy(process.executable.as_bytes()))
         })
     };
     let mut row: Row<'_> = std::array::from_fn(|_| Value::None);

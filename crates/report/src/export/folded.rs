@@ -16,9 +16,10 @@ pub struct Waits<'a> {
 }
 
 impl<'a> Waits<'a> {
-    /// For each wait the use or look-up of the same process that is nearest in time: an event comes right before the wait that
-    /// it stands for, or right after it. `None` if the trace does not say when threads waited.
-    pub fn of(trace: &'a Trace) -> Option<Waits<'a>> {
+    /// For each wait the use or look-up of the same process that is nearest in time: an event comes right
+    /// before the wait that it stands for, or right after it. `None` if the trace does not say when threads
+    /// waited.
+    pub fn from_trace(trace: &'a Trace) -> Option<Waits<'a>> {
         let activity = trace.activity.as_ref()?;
         let events = events(trace);
         let mut ns = BTreeMap::new();
@@ -40,8 +41,8 @@ impl<'a> Waits<'a> {
         self.ns.keys().flatten().map(|(path, _)| *path)
     }
 
-    /// Writes a line for each file: its package, by `owners`, or its top directory; its path, with `look-up` behind it if that
-    /// was waited for; and nanoseconds.
+    /// Writes a line for each file: its package, by `owners`, or its top directory; its path, with `look-up`
+    /// behind it if that was waited for; and nanoseconds.
     pub fn folded(&self, owners: &BTreeMap<Vec<u8>, String>, out: &mut dyn Write) -> io::Result<()> {
         for (what, ns) in &self.ns {
             let Some((path, lookup)) = what else {
@@ -89,9 +90,10 @@ fn nearest<'a>(events: &[Seen<'a>], from_ns: u64, to_ns: u64) -> Option<(&'a Fil
         false => time.saturating_sub(to_ns),
     };
     let after = events.partition_point(|(time, ..)| *time < to_ns);
-    let both = [after.checked_sub(1), Some(after)];
-    let both = both.into_iter().flatten().filter_map(|at| events.get(at));
-    both.map(|(time, path, lookup)| (distance(*time), (*path, *lookup)))
+    let neighbours = [after.checked_sub(1), Some(after)];
+    let neighbours = neighbours.into_iter().flatten().filter_map(|at| events.get(at));
+    neighbours
+        .map(|(time, path, lookup)| (distance(*time), (*path, *lookup)))
         .filter(|(distance, _)| *distance <= NEAR_NS)
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, what)| what)

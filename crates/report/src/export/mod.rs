@@ -1,5 +1,5 @@
-//! A trace for other programs: a table for databases and spreadsheets, a timeline for Perfetto, stacks for flame graphs.
-//! `headstart export --help` describes what is in them.
+//! A trace for other programs: a table for databases and spreadsheets, a timeline for Perfetto, stacks for
+//! flame graphs. `headstart export --help` describes what is in them.
 
 mod access;
 mod csv;

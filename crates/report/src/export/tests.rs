@@ -1,5 +1,5 @@
-//! That exports are whole whatever the paths are, and say what the trace says. That other programs read them, too, is what
-//! tests/report/export.rs tests.
+//! That exports are whole whatever the paths are, and say what the trace says. That other programs read them,
+//! too, is what tests/report/export.rs tests.
 
 use super::{Waits, csv, perfetto};
 use headstart_model::activity::ThreadState;
@@ -105,18 +105,19 @@ fn comma_separated_values_are_whole_whatever_the_paths_are() {
     assert_eq!(lines.len(), 1 + 8 + 8 + 1);
     assert!(lines.iter().all(|line| line.len() == 13));
     assert_eq!(lines[0][..3], ["time_ns", "what", "kind"]);
-    let of = |what: &str| -> Vec<&Vec<String>> { lines.iter().filter(|line| line[1] == what).collect() };
+    let lines_of =
+        |what: &str| -> Vec<&Vec<String>> { lines.iter().filter(|line| line[1] == what).collect() };
     let paths: Vec<String> = hostile().iter().map(lossy).collect();
-    for rows in [of("use"), of("look-up")] {
+    for rows in [lines_of("use"), lines_of("look-up")] {
         assert!(rows.iter().map(|row| &row[5]).eq(&paths));
         assert!(rows.iter().all(|row| row[4] == paths[0] && row[3] == "7"));
     }
     assert_eq!(
-        of("use")[1][6..],
+        lines_of("use")[1][6..],
         ["1", "", "", "18446744073709551614", "3", "2", ""]
     );
-    assert_eq!(of("metadata")[0][..4], ["500000", "metadata", "", ""]);
-    assert_eq!(of("look-up")[0][12], "true");
+    assert_eq!(lines_of("metadata")[0][..4], ["500000", "metadata", "", ""]);
+    assert_eq!(lines_of("look-up")[0][12], "true");
 }
 
 #[test]
@@ -157,13 +158,14 @@ fn a_perfetto_trace_is_json_and_names_every_path() {
 #[test]
 fn a_wait_counts_for_the_nearest_use_or_look_up() {
     let trace = trace();
-    let waits = Waits::of(&trace).unwrap();
+    let waits = Waits::from_trace(&trace).unwrap();
     let owners = BTreeMap::from([(hostile()[0].as_bytes().to_vec(), "pack;age".to_string())]);
     let mut out = Vec::new();
     waits.folded(&owners, &mut out).unwrap();
     let text = String::from_utf8(out).unwrap();
     let lines: Vec<&str> = text.lines().collect();
-    // The first wait lasts while the first file is used (0 ms) and looked up (1 ms), the last is far from anything.
+    // The first wait lasts while the first file is used (0 ms) and looked up (1 ms), the last is far from
+    // anything.
     assert_eq!(
         lines,
         [
@@ -173,7 +175,7 @@ fn a_wait_counts_for_the_nearest_use_or_look_up() {
         ]
     );
     assert!(waits.paths().eq([&hostile()[1], &hostile()[0]]));
-    assert!(Waits::of(&testing::trace()).is_none());
+    assert!(Waits::from_trace(&testing::trace()).is_none());
 }
 
 #[test]
@@ -188,7 +190,7 @@ fn stacks_have_one_number_and_no_stray_semicolon_whatever_the_paths_are() {
         })
         .collect();
     let mut out = Vec::new();
-    let waits = Waits::of(&trace).unwrap();
+    let waits = Waits::from_trace(&trace).unwrap();
     waits.folded(&BTreeMap::new(), &mut out).unwrap();
     let text = String::from_utf8(out).unwrap();
     assert_eq!(text.lines().count(), 8);

@@ -26,17 +26,17 @@ fn fits(text: &str) {
 
 #[test]
 fn a_trace_fits() {
-    let mut it = trace();
-    it.meta.command = vec!["python3".into(), "\u{1b}[2J".into(), "word ".repeat(50)];
-    it.processes[0].executable = long().as_str().into();
-    it.files = vec![file(&long())];
-    it.uses = vec![used(1, 0, 0, 1 << 20)];
-    it.lookups = vec![lookup(1, &long())];
-    it.marks = vec![Mark {
+    let mut trace = trace();
+    trace.meta.command = vec!["python3".into(), "\u{1b}[2J".into(), "word ".repeat(50)];
+    trace.processes[0].executable = long().as_str().into();
+    trace.files = vec![file(&long())];
+    trace.uses = vec![used(1, 0, 0, 1 << 20)];
+    trace.lookups = vec![lookup(1, &long())];
+    trace.marks = vec![Mark {
         time_ns: u64::MAX,
         stage: "s".repeat(255),
     }];
-    fits(&trace_text::text(&it, 1 << 20, false).to_string());
+    fits(&trace_text::text(&trace, 1 << 20, false).to_string());
 }
 
 #[test]
@@ -64,9 +64,9 @@ fn a_plan_fits() {
 #[test]
 fn an_outcome_fits() {
     let many = 12_345_678;
-    let mut it = Outcome::new(key(&"k".repeat(300)), Mode::Replay);
-    it.not_learned = Some("a reason of many words ".repeat(20));
-    it.stages = vec![StageOutcome {
+    let mut outcome = Outcome::new(key(&"k".repeat(300)), Mode::Replay);
+    outcome.not_learned = Some("a reason of many words ".repeat(20));
+    outcome.stages = vec![StageOutcome {
         stage: "s".repeat(255),
         metadata_requests: many,
         opens: many,
@@ -80,5 +80,5 @@ fn an_outcome_fits() {
         missed_pages: many,
         ..StageOutcome::default()
     }];
-    fits(&outcome::text(&it));
+    fits(&outcome::text(&outcome));
 }

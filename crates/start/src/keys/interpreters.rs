@@ -73,7 +73,8 @@ const SUITES: [(&str, &[&str]); 1] = [(
     ],
 )];
 
-/// Which part of a suite is started, for the end of its key; empty if `script` is none, or all of it is meant.
+/// Which part of a suite is started, for the end of its key; empty if `script` is none, or all of it is
+/// meant.
 pub fn part_of(script: &str, arguments: &[OsString]) -> String {
     let suite = SUITES.iter().find(|(name, _)| *name == script);
     let options = suite.map_or(&[][..], |(_, options)| options);
@@ -250,14 +251,15 @@ impl Interpreter {
             .iter()
             .find(|one| one.names.contains(&plain) || one.names.contains(&base));
         let emulates = || {
-            let of = base.strip_prefix("qemu-")?;
-            let is_other = QEMU_OTHERS.iter().any(|other| of.starts_with(other));
+            let architecture = base.strip_prefix("qemu-")?;
+            let is_other = QEMU_OTHERS.iter().any(|other| architecture.starts_with(other));
             (!is_other).then_some(&QEMU)
         };
         known.or_else(emulates)
     }
 
-    /// Where in the directory of its process it looks for a module first: of two projects each may have one of that name.
+    /// Where in the directory of its process it looks for a module first: of two projects each may have one
+    /// of that name.
     pub fn modules_here(&self, name: &OsStr) -> Vec<PathBuf> {
         let package = name
             .as_bytes()

@@ -11,7 +11,7 @@ use table::{LOADER, Reading, Valued};
 
 /// What a launcher starts.
 #[derive(Debug, PartialEq)]
-pub enum Found {
+pub enum Launched {
     /// This command, empty if none.
     Command(Vec<OsString>),
     /// This program, in the place of the launcher.
@@ -24,7 +24,8 @@ pub enum Found {
     Hidden,
 }
 
-/// Whether an executable's name is one of the dynamic linker's: `ld-linux-x86-64.so.2`, `ld64.so.2`, `ld-musl-x86_64.so.1`, `ld-2.31.so`, `ld.so`.
+/// Whether an executable's name is one of the dynamic linker's: `ld-linux-x86-64.so.2`, `ld64.so.2`,
+/// `ld-musl-x86_64.so.1`, `ld-2.31.so`, `ld.so`.
 fn is_loader(base: &str) -> bool {
     let rest = base.strip_prefix("ld");
     rest.is_some_and(|rest| rest.starts_with(['-', '.', '6', '3']) && rest.contains(".so"))
@@ -43,17 +44,17 @@ impl Launcher {
     }
 
     /// What it starts, called by this name.
-    pub fn found(&self, called: &str, arguments: &[OsString]) -> Found {
+    pub fn found(&self, called: &str, arguments: &[OsString]) -> Launched {
         if self.reading == Reading::Opaque {
-            return Found::Hidden;
+            return Launched::Hidden;
         }
         if self.reading == Reading::Env && self.names.contains(&"env") {
-            return behind_env(arguments).map_or(Found::Hidden, Found::Command);
+            return behind_env(arguments).map_or(Launched::Hidden, Launched::Command);
         }
         let mut rest = arguments;
         // A compiler's name leads to ccache(1): nobody else is started by another name than the launcher's.
         if self.reading == Reading::Env && !self.is_called(called) {
-            return Found::Nothing;
+            return Launched::Nothing;
         }
         if self.reading == Reading::Architecture && called == "setarch" {
             let is_option = rest
@@ -73,18 +74,18 @@ impl Launcher {
             rest = rest.get(usize::from(group)..).unwrap_or_default();
             match rest.split_first() {
                 Some((word, after)) if is_one(word) => rest = self.behind_options(after),
-                _ => return Found::Nothing,
+                _ => return Launched::Nothing,
             }
         }
         let is_number = |word: &OsString| word.as_bytes().iter().all(u8::is_ascii_digit);
         let is_assignment = |word: &OsString| word.as_bytes().contains(&b'=');
         let behind = |count: usize| rest.get(count..).unwrap_or_default().to_vec();
         match self.reading {
-            Reading::Number => Found::Command(behind(usize::from(rest.first().is_some_and(is_number)))),
+            Reading::Number => Launched::Command(behind(usize::from(rest.first().is_some_and(is_number)))),
             Reading::Env => {
-                Found::Command(behind(rest.iter().take_while(|word| is_assignment(word)).count()))
+                Launched::Command(behind(rest.iter().take_while(|word| is_assignment(word)).count()))
             }
-            Reading::Lock => Found::Command(match rest {
+            Reading::Lock => Launched::Command(match rest {
                 [_, option, text]
                     if ["-c", "--command"]
                         .iter()
@@ -98,11 +99,13 @@ impl Launcher {
                 }
                 _ => behind(1),
             }),
-            Reading::Loader if rest.is_empty() => Found::Nothing,
-            Reading::Loader => Found::Loaded(behind(0)),
-            Reading::Container if rest.is_empty() => Found::Nothing,
-            Reading::Container => Found::Inside(behind(0)),
-            Reading::Plain | Reading::Architecture | Reading::Opaque => Found::Command(behind(self.before)),
+            Reading::Loader if rest.is_empty() => Launched::Nothing,
+            Reading::Loader => Launched::Loaded(behind(0)),
+            Reading::Container if rest.is_empty() => Launched::Nothing,
+            Reading::Container => Launched::Inside(behind(0)),
+            Reading::Plain | Reading::Architecture | Reading::Opaque => {
+                Launched::Command(behind(self.before))
+            }
         }
     }
 
@@ -123,7 +126,8 @@ impl Launcher {
         rest
     }
 
-    /// Whether the next argument is the value of this one: of `--name`, or of the last of letters that stand together.
+    /// Whether the next argument is the value of this one: of `--name`, or of the last of letters that stand
+    /// together.
     fn takes_next(&self, option: &[u8]) -> bool {
         if option.starts_with(b"--") {
             return !option.contains(&b'=') && self.is_valued(option);
@@ -155,11 +159,14 @@ fn behind_env(arguments: &[OsString]) -> Option<Vec<OsString>> {
                 [] => (after.first()?.clone(), after.get(1..)?),
                 _ => (OsString::from_vec(split.to_vec()), after),
             };
-            let all: Vec<OsString> = words(&text)?.into_iter().chain(after.iter().cloned()).collect();
+            let words: Vec<OsString> = words(&text)?.into_iter().chain(after.iter().cloned()).collect();
             // Once: what was split has no -S again.
-            return match all.first().is_some_and(|word| word.as_bytes().starts_with(b"-S")) {
+            return match words
+                .first()
+                .is_some_and(|word| word.as_bytes().starts_with(b"-S"))
+            {
                 true => None,
-                false => behind_env(&all),
+                false => behind_env(&words),
             };
         }
         let text = first.to_string_lossy();
@@ -174,7 +181,8 @@ fn behind_env(arguments: &[OsString]) -> Option<Vec<OsString>> {
     }
 }
 
-/// What browsers, and programs made of them, call the kinds of their own processes by: options of Chromium and Firefox.
+/// What browsers, and programs made of them, call the kinds of their own processes by: options of Chromium
+/// and Firefox.
 const PARTS: [&str; 7] = [
     "--type=renderer",
     "--type=zygote",

@@ -14,8 +14,8 @@ use std::path::{Component, Path, PathBuf};
 /// The kernel follows no more links of a path (`MAXSYMLINKS`, linux/namei.h).
 const MOST_LINKS: usize = 40;
 
-/// So many parts of paths with links are walked, each from the root of its mount: a millisecond at most. A program that somebody has
-/// put deeper is taken by its name.
+/// So many parts of paths with links are walked, each from the root of its mount: a millisecond at most. A
+/// program that somebody has put deeper is taken by its name.
 const MOST_PARTS: usize = 128;
 
 /// Paths as a process of this user finds them that was started in this directory.
@@ -49,7 +49,8 @@ impl Names for Local<'_> {
     }
 }
 
-/// Whether two paths, of which none has symbolic links, lead to one file; false where that is not on a local file system.
+/// Whether two paths, of which none has symbolic links, lead to one file; false where that is not on a local
+/// file system.
 pub fn are_one(one: &Path, other: &Path) -> bool {
     let file = |path| {
         let stat = pin(&mounts_in_time(), path).ok()?.1;
@@ -58,20 +59,22 @@ pub fn are_one(one: &Path, other: &Path) -> bool {
     one == other || file(one).is_some_and(|it| file(other) == Some(it))
 }
 
-/// What is mounted now, read again only when that has changed: an exec does not wait for it to be read. For one use: as long as somebody has it, nothing that was
-/// looked up in it can be unmounted.
+/// What is mounted now, read again only when that has changed: an exec does not wait for it to be read. For
+/// one use: as long as somebody has it, nothing that was looked up in it can be unmounted.
 pub fn mounts() -> io::Result<MountTable> {
     MountTable::read()
 }
 
-/// The same for an exec, of which there are hundreds a second: as it was a moment ago where thousands are mounted and some come and go all the time.
+/// The same for an exec, of which there are hundreds a second: as it was a moment ago where thousands are
+/// mounted and some come and go all the time.
 fn mounts_in_time() -> MountTable {
     MountTable::read_in_time().unwrap_or_default()
 }
 
-/// The path with its symbolic links resolved, as far as local file systems know it: what is on others is taken by its name. As
-/// realpath(3) followed by `headstart run`: what is not there at all is taken by its name from the first; and so is what this user may not look up, who would learn
-/// from the answer what is there.
+/// The path with its symbolic links resolved, as far as local file systems know it: what is on others is
+/// taken by its name. As realpath(3) followed by `headstart run`: what is not there at all is taken by its
+/// name from the first; and so is what this user may not look up, who would learn from the answer what is
+/// there.
 pub fn resolve(mounts: &MountTable, user: u32, path: &Path) -> PathBuf {
     let plain = || std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let mut ahead: VecDeque<OsString> = path.components().filter_map(part).collect();
@@ -141,7 +144,8 @@ mod tests {
     use rustix::mount::{UnmountFlags, unmount};
     use std::os::unix::fs::{PermissionsExt, symlink};
 
-    /// Below the target directory: where temporary files are kept may be a file system in memory, which is not local.
+    /// Below the target directory: where temporary files are kept may be a file system in memory, which is
+    /// not local.
     fn directory() -> tempfile::TempDir {
         tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap()
     }

@@ -23,9 +23,9 @@ pub trait Names {
 }
 
 /// This process, for a command that it is about to start.
-pub struct Here;
+pub struct LocalNames;
 
-impl Names for Here {
+impl Names for LocalNames {
     fn real(&self, path: &Path) -> Option<PathBuf> {
         Some(real(path))
     }
@@ -74,8 +74,9 @@ pub fn real(path: &Path) -> PathBuf {
 /// So much of a script's first line is read: the kernel reads no more (`BINPRM_BUF_SIZE`, linux/binfmts.h).
 const FIRST_LINE: usize = 256;
 
-/// The interpreter that the kernel starts for a file, with its one argument if there is one: of a script what its first line names, of a file in
-/// a format that is registered (binfmt_misc) what that says. `None` if the kernel starts the file itself.
+/// The interpreter that the kernel starts for a file, with its one argument if there is one: of a script what
+/// its first line names, of a file in a format that is registered (binfmt_misc) what that says. `None` if the
+/// kernel starts the file itself.
 pub fn interpreter(executable: &Path) -> Option<Vec<OsString>> {
     if !executable.is_file() {
         return None;

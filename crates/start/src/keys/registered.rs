@@ -1,4 +1,5 @@
-//! Formats of executables that somebody has registered with the kernel, and what it starts for a file in one of them (binfmt_misc).
+//! Formats of executables that somebody has registered with the kernel, and what it starts for a file in one
+//! of them (binfmt_misc).
 
 use rustix::fs::{CWD, Mode, OFlags, RawDir, fstatfs, openat};
 use std::ffi::{CStr, OsStr, OsString};
@@ -13,8 +14,8 @@ use std::time::{Duration, Instant};
 /// Where they are told.
 const PLACE: &CStr = c"/proc/sys/fs/binfmt_misc";
 
-/// What that file system calls itself (`BINFMTFS_MAGIC`, linux/magic.h). Where systemd would mount it when it is looked into there is another, and
-/// nothing is registered: nobody waits for that.
+/// What that file system calls itself (`BINFMTFS_MAGIC`, linux/magic.h). Where systemd would mount it when it
+/// is looked into there is another, and nothing is registered: nobody waits for that.
 const MAGIC: u64 = 0x4249_4e4d;
 
 /// So many are looked at: QEMU has forty.
@@ -50,10 +51,10 @@ pub fn interpreter(executable: &Path, start: &[u8]) -> Option<OsString> {
     if is_own(start) {
         return None;
     }
-    let found = formats()
+    let format = formats()
         .into_iter()
         .find(|format| format.is_of(executable, start))?;
-    Some(found.interpreter.into_os_string())
+    Some(format.interpreter.into_os_string())
 }
 
 /// Whether the kernel starts this executable, which is a real path, for files of some format.
@@ -62,10 +63,11 @@ pub fn is_registered(executable: &Path) -> bool {
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let is_old = |(since, _): &(Instant, Vec<PathBuf>)| since.elapsed() > KNOWN_FOR;
     if known.as_ref().is_none_or(is_old) {
-        let all = formats().into_iter();
+        let formats = formats().into_iter();
         *known = Some((
             Instant::now(),
-            all.map(|one| one.interpreter.canonicalize().unwrap_or(one.interpreter))
+            formats
+                .map(|one| one.interpreter.canonicalize().unwrap_or(one.interpreter))
                 .collect(),
         ));
     }
@@ -95,10 +97,10 @@ fn is_own(start: &[u8]) -> bool {
 
 /// All that are registered and enabled.
 fn formats() -> Vec<Format> {
-    all().unwrap_or_default()
+    read_formats().unwrap_or_default()
 }
 
-fn all() -> Option<Vec<Format>> {
+fn read_formats() -> Option<Vec<Format>> {
     // So the place is not mounted by being looked at.
     let place = openat(CWD, PLACE, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
     if fstatfs(&place).ok()?.f_type as u64 != MAGIC {
@@ -117,15 +119,15 @@ fn all() -> Option<Vec<Format>> {
     let list = list.ok()?;
     let mut space = [MaybeUninit::uninit(); 4096];
     let mut entries = RawDir::new(&list, &mut space);
-    let mut found = Vec::new();
+    let mut formats = Vec::new();
     while let Some(Ok(entry)) = entries.next() {
-        if found.len() >= MOST {
+        if formats.len() >= MOST {
             break;
         }
         let is_one = !entry.file_name().to_bytes().starts_with(b".");
-        found.extend(is_one.then(|| parse(&read(entry.file_name())?)).flatten());
+        formats.extend(is_one.then(|| parse(&read(entry.file_name())?)).flatten());
     }
-    Some(found)
+    Some(formats)
 }
 
 fn read(place: &OwnedFd, name: &CStr) -> Option<String> {
@@ -143,21 +145,21 @@ fn parse(text: &str) -> Option<Format> {
     if lines.next() != Some("enabled") {
         return None;
     }
-    let of = |name: &str| {
+    let field = |name: &str| {
         let mut lines = text.lines();
         lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))
     };
-    let told_by = match (of("extension"), of("magic")) {
+    let told_by = match (field("extension"), field("magic")) {
         (Some(extension), _) => ToldBy::Extension(extension.trim_start_matches('.').as_bytes().to_vec()),
         (None, Some(magic)) => {
             let bytes = digits(magic)?;
-            let mask = of("mask").map_or(Some(vec![0xff; bytes.len()]), digits)?;
-            let offset = of("offset").map_or(Some(0), |offset| offset.parse().ok())?;
+            let mask = field("mask").map_or(Some(vec![0xff; bytes.len()]), digits)?;
+            let offset = field("offset").map_or(Some(0), |offset| offset.parse().ok())?;
             ToldBy::Bytes { offset, bytes, mask }
         }
         (None, None) => return None,
     };
-    let interpreter = OsString::from_vec(of("interpreter")?.as_bytes().to_vec());
+    let interpreter = OsString::from_vec(field("interpreter")?.as_bytes().to_vec());
     Some(Format {
         interpreter: interpreter.into(),
         told_by,
@@ -179,11 +181,11 @@ impl Format {
                 at.and_then(|at| name.get(at + 1..)) == Some(extension)
             }
             ToldBy::Bytes { offset, bytes, mask } => {
-                let found = offset
+                let bytes_there = offset
                     .checked_add(bytes.len())
                     .and_then(|end| start.get(*offset..end));
                 let alike = |((one, other), mask): ((&u8, &u8), &u8)| (one ^ other) & mask == 0;
-                found.is_some_and(|found| found.iter().zip(bytes).zip(mask).all(alike))
+                bytes_there.is_some_and(|found| found.iter().zip(bytes).zip(mask).all(alike))
             }
         }
     }

@@ -142,7 +142,7 @@ fn a_program_that_one_user_alone_starts_is_meant_by_its_path() {
     with_programs(&["program"], |at| {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::new(dir.path());
-        let of = |user| Key::new(at("program")).unwrap().of_user(user).unwrap();
+        let key_of_user = |user| Key::new(at("program")).unwrap().of_user(user).unwrap();
         let keep = |key: &Key| {
             let lock = store.key(key).lock().unwrap();
             lock.change(&headstart_store::Change {
@@ -154,21 +154,25 @@ fn a_program_that_one_user_alone_starts_is_meant_by_its_path() {
             })
             .unwrap();
         };
-        let meant = || known(&at("program"), &store).map(|kept| kept.key().clone());
+        let meant = || find_known(&at("program"), &store).map(|kept| kept.key().clone());
         assert!(meant().unwrap_err().to_string().contains("is not known"));
-        keep(&of(1000));
-        assert_eq!(meant().unwrap(), of(1000));
-        keep(&of(1001));
+        keep(&key_of_user(1000));
+        assert_eq!(meant().unwrap(), key_of_user(1000));
+        keep(&key_of_user(1001));
         assert!(meant().unwrap_err().to_string().contains("several users"));
         // root's is the program's own key and comes first, and a whole key is what it says.
         let own = Key::new(at("program")).unwrap();
         keep(&own);
         assert_eq!(meant().unwrap(), own);
-        assert_eq!(known(of(1001).as_str(), &store).unwrap().key(), &of(1001));
+        assert_eq!(
+            find_known(key_of_user(1001).as_str(), &store).unwrap().key(),
+            &key_of_user(1001)
+        );
     });
 }
 
-/// What a command line of a wrapper comes to: the words, and those of the command; a `!` for a program that only has its own key.
+/// What a command line of a wrapper comes to: the words, and those of the command; a `!` for a program that
+/// only has its own key.
 const WRAPPED: &str = "
 flock /run/l tool a | tool
 flock -n /run/l tool | tool
@@ -265,16 +269,16 @@ fn a_wrapper_is_what_it_starts() {
 #[test]
 fn a_text_for_a_shell_behind_a_lock_is_a_one_liner() {
     with_programs(&["flock"], |at| {
-        let of = |text: &str| key(&[&at("flock"), "-n", "/run/l", "-c", text]);
-        assert_eq!(of("a b"), key(&["/bin/sh", "-c", "a b"]));
-        assert_ne!(of("a b"), of("a c"));
+        let locked_key = |text: &str| key(&[&at("flock"), "-n", "/run/l", "-c", text]);
+        assert_eq!(locked_key("a b"), key(&["/bin/sh", "-c", "a b"]));
+        assert_ne!(locked_key("a b"), locked_key("a c"));
     });
 }
 
 #[test]
 fn what_a_known_launcher_is_told_in_a_way_that_is_not_known_tells_its_starts_apart() {
     with_programs(&["flock", "tool"], |at| {
-        let of = |job: &str| {
+        let key_of_job = |job: &str| {
             key(&[
                 &at("flock"),
                 "--new-option",
@@ -284,10 +288,10 @@ fn what_a_known_launcher_is_told_in_a_way_that_is_not_known_tells_its_starts_apa
             ])
         };
         assert_eq!(
-            of("a"),
+            key_of_job("a"),
             format!("{} --new-option value-of-it /no-such-directory/l a", at("flock"))
         );
-        assert_ne!(of("a"), of("b"));
+        assert_ne!(key_of_job("a"), key_of_job("b"));
     });
 }
 
@@ -337,7 +341,7 @@ fn what_an_emulator_runs_is_in_its_key() {
     with_programs(
         &["qemu-aarch64-static", "qemu-system-x86_64", "valgrind", "tool"],
         |at| {
-            let of = |words: &[&str]| {
+            let key_of_words = |words: &[&str]| {
                 key(&words
                     .iter()
                     .map(|word| {
@@ -361,7 +365,10 @@ fn what_an_emulator_runs_is_in_its_key() {
                 key(&[&at("valgrind"), "--leak-check=full", &tool]),
                 format!("{} {tool}", at("valgrind"))
             );
-            assert_eq!(of(&["qemu-system-x86_64", "/disk"]), at("qemu-system-x86_64"));
+            assert_eq!(
+                key_of_words(&["qemu-system-x86_64", "/disk"]),
+                at("qemu-system-x86_64")
+            );
         },
     );
 }

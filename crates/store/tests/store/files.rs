@@ -1,6 +1,6 @@
 //! What is written is found again, by whom it may be, and what is damaged or of another version is told.
 
-use crate::made::{key, outcome, plan, profile, store, trace};
+use crate::samples::{key, outcome, plan, profile, store, trace};
 use headstart_model::Key;
 use headstart_store::{Change, Loaded, Store, Turns};
 use std::os::unix::fs::PermissionsExt;

@@ -1,6 +1,6 @@
 //! What goes first where there is too much.
 
-use crate::made::{key, outcome, profile, store, trace};
+use crate::samples::{key, outcome, profile, store, trace};
 use headstart_model::Key;
 use headstart_store::{Limits, Loaded, Store};
 use std::fs::File;
@@ -171,23 +171,23 @@ fn the_witness_takes_nobodys_place_and_goes_by_its_age() {
     for at in 1..=5 {
         lock.add_trace(&trace(at, 0)).unwrap();
     }
-    let all = lock.dir().traces();
+    let traces = lock.dir().traces();
     let roomy = Limits {
         key_bytes: u64::MAX,
         ..limits
     };
     // Among the newest it leaves two others, among the oldest it stays.
-    for witness in [&all[4], &all[2]] {
+    for witness in [&traces[4], &traces[2]] {
         lock.trim(&roomy, SystemTime::now(), Some(witness));
         assert!(witness.exists());
         assert_eq!(lock.dir().traces().len(), 3);
     }
     // Nor is it what goes for the key's size.
-    lock.trim(&limits, SystemTime::now(), Some(&all[2]));
-    assert_eq!(lock.dir().traces(), [all[2].clone()]);
+    lock.trim(&limits, SystemTime::now(), Some(&traces[2]));
+    assert_eq!(lock.dir().traces(), [traces[2].clone()]);
     let later = SystemTime::now() + limits.age + Duration::from_secs(9);
-    lock.trim(&limits, later, Some(&all[2]));
-    assert!(!all[2].exists());
+    lock.trim(&limits, later, Some(&traces[2]));
+    assert!(!traces[2].exists());
 }
 
 #[test]

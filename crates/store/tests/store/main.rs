@@ -4,5 +4,5 @@
 
 mod files;
 mod limits;
-mod made;
+mod samples;
 mod writers;

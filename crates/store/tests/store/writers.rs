@@ -1,6 +1,6 @@
 //! Who writes at the same time, without room, or is killed meanwhile.
 
-use crate::made::{key, profile, store};
+use crate::samples::{key, profile, store};
 use headstart_model::Profile;
 use headstart_store::{Loaded, Store};
 use std::time::Duration;

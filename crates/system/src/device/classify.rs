@@ -43,12 +43,12 @@ pub(super) fn looks_like_one_head(samples: &Samples) -> bool {
         && samples.quick > DISTANCE_RATIO * samples.near
 }
 
-/// The cost that the numbers mean: one head gains little from depth and takes longer the farther it moves; what is slow
-/// but gains from depth is a network; a slow device that gains nothing and does not care for distance is a network
-/// volume with a quota. Anything else is flash.
+/// The cost that the numbers mean: one head gains little from depth and takes longer the farther it moves;
+/// what is slow but gains from depth is a network; a slow device that gains nothing and does not care for
+/// distance is a network volume with a quota. Anything else is flash.
 ///
-/// A disk's latency is that of near reads: plans go over a disk in address order, where what a further request costs is
-/// a short jump and half a turn.
+/// A disk's latency is that of near reads: plans go over a disk in address order, where what a further
+/// request costs is a short jump and half a turn.
 pub fn classify(samples: &Samples) -> Cost {
     let best = samples.by_depth.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
     let gain = best * samples.far;

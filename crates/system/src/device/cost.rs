@@ -16,7 +16,8 @@ pub struct Guess {
 
 /// What devices of a class commonly cost, where nothing was measured.
 ///
-/// Disk: a 7200 rpm disk's half turn (4.2 ms) and a short seek. Flash: a SATA SSD. Network: a cloud volume, 1 Gbit/s.
+/// Disk: a 7200 rpm disk's half turn (4.2 ms) and a short seek. Flash: a SATA SSD. Network: a cloud volume, 1
+/// Gbit/s.
 pub fn default_cost(class: DeviceClass) -> Cost {
     match class {
         DeviceClass::Disk => Cost {
@@ -46,7 +47,8 @@ impl DeviceFacts {
         let guess = |class, told, reason: String| Guess { class, told, reason };
         let starts = |prefixes: &[&str]| prefixes.iter().any(|prefix| self.disk.starts_with(prefix));
         let bus = self.sysfs.to_string_lossy();
-        // Volumes that look like local NVMe or SCSI disks but are not; their makers give them these model names.
+        // Volumes that look like local NVMe or SCSI disks but are not; their makers give them these model
+        // names.
         const VOLUMES: &[&str] = &[
             "Amazon Elastic Block Store",
             "nvme_card-pd",

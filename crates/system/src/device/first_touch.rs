@@ -1,12 +1,14 @@
 //! Whether a volume is filled as it is read, and in granules of what size.
 //!
-//! What is looked for is told apart from everything else that is quick the second time. At places that nobody has read, the
-//! last page of an aligned block is read, which takes long; then the pages at the beginning of ever larger aligned blocks that
-//! end with it, which are quick as long as they belong to the same granule; then the page right behind it, in the next granule,
-//! which takes long again. What reads ahead (a disk's buffer, a server) makes the page behind quick and those before it slow. A cache holds what was
-//! read and no more. What answers late for no reason answers late anywhere, and not four times in the same three places.
+//! What is looked for is told apart from everything else that is quick the second time. At places that nobody
+//! has read, the last page of an aligned block is read, which takes long; then the pages at the beginning of
+//! ever larger aligned blocks that end with it, which are quick as long as they belong to the same granule;
+//! then the page right behind it, in the next granule, which takes long again. What reads ahead (a disk's
+//! buffer, a server) makes the page behind quick and those before it slow. A cache holds what was read and no
+//! more. What answers late for no reason answers late anywhere, and not four times in the same three places.
 //!
-//! A volume that was filled in part has quick places, of which nothing is said. Each place is in a block of its own.
+//! A volume that was filled in part has quick places, of which nothing is said. Each place is in a block of
+//! its own.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -17,7 +19,8 @@ const PAGE: u64 = crate::direct::BLOCK;
 const LARGEST: u64 = 4 << 20;
 /// The smallest: pages near one another are quick on many devices.
 const SMALLEST: u64 = 64 << 10;
-/// A first touch takes this long at least, seconds: what is fetched from elsewhere takes longer than any flash.
+/// A first touch takes this long at least, seconds: what is fetched from elsewhere takes longer than any
+/// flash.
 const SLOW: f64 = 5e-3;
 /// Any further read of the granule takes this share of the first at most.
 pub(super) const QUICK: f64 = 0.25;
@@ -27,14 +30,15 @@ const AGAIN: f64 = 0.5;
 const ENOUGH: usize = 4;
 /// So many that show something else are too many, where no more than these show a granule.
 const TOO_MANY: usize = 3;
-/// Once a place shows one, so many times as long is looked on: a place takes three fetches, and any number may be filled in part.
+/// Once a place shows one, so many times as long is looked on: a place takes three fetches, and any number
+/// may be filled in part.
 const LONGER: u32 = 8;
 /// Places looked at, if time allows: most of a volume may hold nothing, or be filled.
 const PLACES: u64 = 256;
 
 /// What was found.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Found {
+pub(super) struct LazyFill {
     /// Bytes of a granule.
     pub granule: u64,
     /// Median of first touches, seconds.
@@ -43,23 +47,23 @@ pub(super) struct Found {
 
 /// What one place shows.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Shows {
+enum BlockLatency {
     /// It is there, or nothing is.
     Nothing,
-    /// A granule of so many bytes, fetched in so many seconds.
-    Granule(u64, f64),
+    /// A granule that was fetched.
+    Granule { bytes: u64, seconds: f64 },
     /// Something else that takes long.
     Otherwise,
 }
 
-/// Looks at a device of `size` bytes for `time`, and for [`LONGER`] where it finds something. `read` reads a page and tells
-/// how many seconds that took; `place` gives one number after the other.
-pub(super) fn look(
+/// Looks at a device of `size` bytes for `time`, and for [`LONGER`] where it finds something. `read` reads a
+/// page and tells how many seconds that took; `place` gives one number after the other.
+pub(super) fn probe(
     mut read: impl FnMut(u64) -> io::Result<f64>,
     place: impl Fn(u64) -> u64,
     size: u64,
     time: Duration,
-) -> io::Result<Option<Found>> {
+) -> io::Result<Option<LazyFill>> {
     let begun = Instant::now();
     let blocks = size / LARGEST;
     let (mut granules, mut others) = (Vec::new(), 0);
@@ -69,28 +73,28 @@ pub(super) fn look(
         if blocks < 2 || begun.elapsed() > left {
             break;
         }
-        match at(&mut read, place(number) % (blocks - 1) * LARGEST)? {
-            Shows::Nothing => {}
-            Shows::Granule(granule, seconds) => granules.push((granule, seconds)),
-            Shows::Otherwise => others += 1,
+        match probe_block(&mut read, place(number) % (blocks - 1) * LARGEST)? {
+            BlockLatency::Nothing => {}
+            BlockLatency::Granule { bytes, seconds } => granules.push((bytes, seconds)),
+            BlockLatency::Otherwise => others += 1,
         }
         if most_told(&granules, others).is_some() || others >= TOO_MANY && granules.len() <= others {
             break;
         }
     }
     let granule = most_told(&granules, others);
-    Ok(granule.map(|granule| Found {
+    Ok(granule.map(|granule| LazyFill {
         granule,
         latency: median(granules),
     }))
 }
 
 /// What the block at `start` shows.
-fn at(read: &mut impl FnMut(u64) -> io::Result<f64>, start: u64) -> io::Result<Shows> {
+fn probe_block(read: &mut impl FnMut(u64) -> io::Result<f64>, start: u64) -> io::Result<BlockLatency> {
     let end = start + LARGEST;
     let first = read(end - PAGE)?;
     if first < SLOW {
-        return Ok(Shows::Nothing);
+        return Ok(BlockLatency::Nothing);
     }
     let mut granule = 0;
     let mut bytes = SMALLEST;
@@ -104,15 +108,18 @@ fn at(read: &mut impl FnMut(u64) -> io::Result<f64>, start: u64) -> io::Result<S
     }
     Ok(match () {
         // It has no end, or what is behind is there: that may be, or not.
-        () if bytes > LARGEST => Shows::Nothing,
-        () if granule == 0 || last < AGAIN * first => Shows::Otherwise,
-        () if read(end)? < AGAIN * first => Shows::Nothing,
-        () => Shows::Granule(granule, first),
+        () if bytes > LARGEST => BlockLatency::Nothing,
+        () if granule == 0 || last < AGAIN * first => BlockLatency::Otherwise,
+        () if read(end)? < AGAIN * first => BlockLatency::Nothing,
+        () => BlockLatency::Granule {
+            bytes: granule,
+            seconds: first,
+        },
     })
 }
 
-/// The smallest size that two places show: neighbours that were filled make it look larger. `None` where no size
-/// was shown often enough, or something else too often.
+/// The smallest size that two places show: neighbours that were filled make it look larger. `None` where no
+/// size was shown often enough, or something else too often.
 fn most_told(granules: &[(u64, f64)], others: usize) -> Option<u64> {
     let count = |size: u64| granules.iter().filter(|(granule, _)| *granule == size).count();
     let sizes = || granules.iter().map(|(granule, _)| *granule);
@@ -142,11 +149,11 @@ mod tests {
     }
 
     /// What is found of a device that takes so many milliseconds for a page, by what was read before.
-    fn found(mut read: impl FnMut(u64) -> f64) -> Option<Found> {
+    fn found(mut read: impl FnMut(u64) -> f64) -> Option<LazyFill> {
         // Places far apart, as a probe takes them.
         let place = |number: u64| number * 389 + 7;
         let timed = |offset| Ok(read(offset) * 1e-3);
-        look(timed, place, SIZE, Duration::from_secs(60)).unwrap()
+        probe(timed, place, SIZE, Duration::from_secs(60)).unwrap()
     }
 
     /// A volume in granules of so many bytes, of which those are there that `filled` says.
@@ -161,8 +168,8 @@ mod tests {
     #[test]
     fn a_volume_that_is_filled_as_it_is_read_is_told_with_its_granule() {
         for granule in [64 << 10, 128 << 10, 512 << 10, MIB] {
-            let found = found(lazy(granule, |_| false)).unwrap();
-            assert_eq!((found.granule, found.latency), (granule, 33.7e-3));
+            let touch = found(lazy(granule, |_| false)).unwrap();
+            assert_eq!((touch.granule, touch.latency), (granule, 33.7e-3));
         }
         // Half of it is filled, in no order.
         let half = |granule| drawn(granule) % 2 == 0;
@@ -256,7 +263,7 @@ mod tests {
 
     #[test]
     fn a_small_device_says_nothing() {
-        let looked = look(|_| Ok(1.0), |n| n, 5 * MIB, Duration::from_secs(1));
+        let looked = probe(|_| Ok(1.0), |n| n, 5 * MIB, Duration::from_secs(1));
         assert_eq!(looked.unwrap(), None);
     }
 }

@@ -1,15 +1,15 @@
 //! What a block device is and what reading from it costs: facts from sysfs, a guess at its class from them
 //! ([`DeviceFacts::guess`]), and a short measurement that corrects the guess ([`probe`]).
 
-pub(crate) mod below;
 mod classify;
 mod cost;
+pub(crate) mod devices_below;
 mod first_touch;
 mod probe;
 
-pub use below::sequential_cutoff;
 pub use classify::{Samples, classify};
 pub use cost::{Guess, default_cost};
+pub use devices_below::sequential_cutoff;
 pub use probe::{Measured, ProbeError, ProbeOptions, probe, probe_node};
 
 use crate::mounts::Mount;
@@ -17,7 +17,8 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long a disk is looked at to see whether it is idle, and how many requests are nobody at work: a journal's commit.
+/// How long a disk is looked at to see whether it is idle, and how many requests are nobody at work: a
+/// journal's commit.
 const IDLE: Duration = Duration::from_millis(100);
 const FEW: u64 = 3;
 
@@ -42,7 +43,8 @@ pub struct DeviceFacts {
     pub slaves: Vec<String>,
     /// The disk's vendor and model.
     pub model: String,
-    /// What tells the disk from another of its model: serial number or world-wide name, empty where it has none.
+    /// What tells the disk from another of its model: serial number or world-wide name, empty where it has
+    /// none.
     pub serial: String,
     /// Path of the disk in sysfs, which names the buses it hangs on.
     pub sysfs: PathBuf,
@@ -57,23 +59,26 @@ pub struct DeviceFacts {
 }
 
 impl DeviceFacts {
-    /// Facts of a block device by its number, or `None` if sysfs has no such device (anonymous devices of btrfs,
-    /// overlay, network and memory file systems).
+    /// Facts of a block device by its number, or `None` if sysfs has no such device (anonymous devices of
+    /// btrfs, overlay, network and memory file systems).
     pub fn read(major: u32, minor: u32) -> Option<DeviceFacts> {
         Self::read_in(Path::new("/sys"), Path::new("/dev"), major, minor)
     }
 
-    /// Facts of the device that a mount reads from: by number, else by the mount's source (btrfs has numbers of its
-    /// own). `None` for overlays, whose layers have their own mounts.
+    /// Facts of the device that a mount reads from: by number, else by the mount's source (btrfs has numbers
+    /// of its own). `None` for overlays, whose layers have their own mounts.
     pub fn of_mount(mount: &Mount) -> Option<DeviceFacts> {
         if let Some(facts) = Self::read(mount.major, mount.minor) {
             return Some(facts);
         }
-        let found = std::fs::metadata(mount.source.as_path()).ok()?;
-        if !mount.source.is_absolute() || !found.file_type().is_block_device() {
+        let metadata = std::fs::metadata(mount.source.as_path()).ok()?;
+        if !mount.source.is_absolute() || !metadata.file_type().is_block_device() {
             return None;
         }
-        Self::read(rustix::fs::major(found.rdev()), rustix::fs::minor(found.rdev()))
+        Self::read(
+            rustix::fs::major(metadata.rdev()),
+            rustix::fs::minor(metadata.rdev()),
+        )
     }
 
     fn read_in(sys: &Path, dev: &Path, major: u32, minor: u32) -> Option<DeviceFacts> {
@@ -121,8 +126,8 @@ impl DeviceFacts {
         })
     }
 
-    /// Which device this is, as far as what it costs to read is concerned, in a line: what was measured of another does not
-    /// hold for it. Not its name or place, which change from one boot to the next.
+    /// Which device this is, as far as what it costs to read is concerned, in a line: what was measured of
+    /// another does not hold for it. Not its name or place, which change from one boot to the next.
     pub fn identity(&self) -> String {
         let file = self.loop_file.as_deref().unwrap_or(Path::new(""));
         format!(
@@ -136,9 +141,11 @@ impl DeviceFacts {
         )
     }
 
-    /// Whether nobody else uses the disk just now: for a tenth of a second hardly a request is made, and none is under way.
+    /// Whether nobody else uses the disk just now: for a tenth of a second hardly a request is made, and none
+    /// is under way.
     pub fn is_idle(&self) -> bool {
-        // Documentation/block/stat.rst: reads are the first number, writes the fifth, those in flight the ninth.
+        // Documentation/block/stat.rst: reads are the first number, writes the fifth, those in flight the
+        // ninth.
         let look = || -> Option<(u64, u64)> {
             let text = std::fs::read_to_string(self.sysfs.join("stat")).ok()?;
             let numbers: Vec<u64> = text.split_ascii_whitespace().flat_map(str::parse).collect();
@@ -149,8 +156,8 @@ impl DeviceFacts {
         look().is_some_and(|(after, flying)| flying == 0 && after.saturating_sub(before) <= FEW)
     }
 
-    /// The share of such a while from now on in which the disk had requests under way: those of others, if the caller makes none. `None` where it does
-    /// not tell.
+    /// The share of such a while from now on in which the disk had requests under way: those of others, if
+    /// the caller makes none. `None` where it does not tell.
     pub fn busy_for(&self, look: Duration) -> Option<f64> {
         // Documentation/block/stat.rst: the tenth number is the time in which requests were under way, ms.
         let busy = || -> Option<u64> {
@@ -163,15 +170,16 @@ impl DeviceFacts {
         Some(busy / began.elapsed().as_secs_f64())
     }
 
-    /// The largest read, in bytes, that the kernel serves from one fadvise(WILLNEED) or readahead call; it stops
-    /// silently after that. At least a page, at most 1 GiB.
+    /// The largest read, in bytes, that the kernel serves from one fadvise(WILLNEED) or readahead call; it
+    /// stops silently after that. At least a page, at most 1 GiB.
     pub fn request_limit(&self) -> u32 {
         self.read_ahead.max(self.max_request).clamp(4096, 1 << 30) as u32
     }
 }
 
-/// The request limit of a mounted file system. Btrfs reads through a backing device of its own, whose readahead counts
-/// (linux/fs/btrfs/super.c sets it to 4 MiB) and whose largest request is the default 128 KiB.
+/// The request limit of a mounted file system. Btrfs reads through a backing device of its own, whose
+/// readahead counts (linux/fs/btrfs/super.c sets it to 4 MiB) and whose largest request is the default 128
+/// KiB.
 pub fn request_limit(mount: &Mount, facts: Option<&DeviceFacts>, uuid: &[u8; 16]) -> u32 {
     /// What the kernel assumes of a backing device without a disk: VM_READAHEAD_PAGES.
     const DEFAULT: u64 = 128 << 10;
@@ -204,8 +212,8 @@ fn devname(sysfs: &Path) -> Option<String> {
 }
 
 fn node(path: &Path, major: u32, minor: u32) -> Option<PathBuf> {
-    let found = std::fs::metadata(path).ok()?;
-    let same = found.file_type().is_block_device() && found.rdev() == rustix::fs::makedev(major, minor);
+    let metadata = std::fs::metadata(path).ok()?;
+    let same = metadata.file_type().is_block_device() && metadata.rdev() == rustix::fs::makedev(major, minor);
     same.then(|| path.to_path_buf())
 }
 

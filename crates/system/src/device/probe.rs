@@ -1,9 +1,10 @@
-//! A short measurement of a block device, to correct what it says of itself: rotational flags lie in virtual machines
-//! and on loop devices. First it is seen whether it is filled as it is read ([`first_touch`]): then what a fetch costs is
-//! measured apart, and all else where it was read before.
+//! A short measurement of a block device, to correct what it says of itself: rotational flags lie in virtual
+//! machines and on loop devices. First it is seen whether it is filled as it is read ([`first_touch`]): then
+//! what a fetch costs is measured apart, and all else where it was read before.
 //!
-//! Reads go past the page cache (`O_DIRECT`), 4 KiB at random places alone, then at growing depth, near each other,
-//! and 1 MiB blocks in order. Places are spread over the device by a fixed sequence, so that two probes read the same.
+//! Reads go past the page cache (`O_DIRECT`), 4 KiB at random places alone, then at growing depth, near each
+//! other, and 1 MiB blocks in order. Places are spread over the device by a fixed sequence, so that two
+//! probes read the same.
 
 use super::classify::{Samples, classify, enough, looks_like_one_head};
 use super::first_touch;
@@ -20,13 +21,13 @@ const BLOCK: u64 = crate::direct::BLOCK;
 const LARGE: u64 = 1 << 20;
 /// The depths that are tried.
 const DEPTHS: [u32; 4] = [4, 8, 16, 32];
-/// How many granules of a lazily filled volume are fetched at once to see how many it fetches: with four times as many in all
-/// that are some 110 MiB of 512 KiB granules, none of which is read but for a page.
+/// How many granules of a lazily filled volume are fetched at once to see how many it fetches: with four
+/// times as many in all that are some 110 MiB of 512 KiB granules, none of which is read but for a page.
 const FETCHES: [u32; 3] = [8, 16, 32];
 /// Near reads stay within this distance, under the head of a disk's neighbouring tracks.
 const NEAR: u64 = 4 << 20;
-/// A depth that does not bring this much more than the one before ends the search: a deep queue at one head takes a
-/// quarter of a second to empty.
+/// A depth that does not bring this much more than the one before ends the search: a deep queue at one head
+/// takes a quarter of a second to empty.
 const WORTH: f64 = 1.15;
 /// The niceness of a probe: before all ordinary processes.
 const NICE: i32 = -10;
@@ -34,7 +35,8 @@ const NICE: i32 = -10;
 /// How much a probe may take.
 #[derive(Clone, Copy, Debug)]
 pub struct ProbeOptions {
-    /// Time, to be exceeded by the reads under way at most; where a device is filled as it is read, as much again.
+    /// Time, to be exceeded by the reads under way at most; where a device is filled as it is read, as much
+    /// again.
     pub time: Duration,
     /// Bytes read at most.
     pub bytes: u64,
@@ -128,24 +130,25 @@ pub fn probe_node(node: &Path, options: &ProbeOptions) -> Result<Measured, Probe
         size,
         left: AtomicU64::new(options.bytes),
     };
-    let _first = ComesFirst::begin();
+    let _first = ComesFirst::start();
     probe.run(options).map_err(|source| ProbeError::Read {
         node: node.into(),
         source,
     })
 }
 
-/// As long as this lives the calling thread, and those that it starts, come before ordinary processes, where that is permitted, and their reads are as everybody's: I/O schedulers
-/// let those of who finishes a start wait for all others, as if the device were slow. They wait for
-/// the device nearly all of the time; what they waited for a processor would count as the device's: beside a compilation, at the niceness
-/// of who finishes a start, a volume that serves ten reads at once was measured as one that serves one or four.
+/// As long as this lives the calling thread, and those that it starts, come before ordinary processes, where
+/// that is permitted, and their reads are as everybody's: I/O schedulers let those of who finishes a start
+/// wait for all others, as if the device were slow. They wait for the device nearly all of the time; what
+/// they waited for a processor would count as the device's: beside a compilation, at the niceness of who
+/// finishes a start, a volume that serves ten reads at once was measured as one that serves one or four.
 struct ComesFirst {
     before: Option<i32>,
     reads: Option<(i32, i32)>,
 }
 
 impl ComesFirst {
-    fn begin() -> ComesFirst {
+    fn start() -> ComesFirst {
         let (before, reads) = (nice().ok(), io_priority().ok());
         ComesFirst {
             before: before.filter(|_| set_nice(NICE).is_ok()),
@@ -184,18 +187,19 @@ impl Probe {
             Ok(before.elapsed().as_secs_f64())
         };
         let place = |n| mix(options.seed ^ 0xf1, n);
-        let found = first_touch::look(timed, place, self.size, options.time * 15 / 100)?;
-        match found {
+        let lazy = first_touch::probe(timed, place, self.size, options.time * 15 / 100)?;
+        match lazy {
             None => self.measure(options),
             Some(found) => self.measure_filling(options, found),
         }
     }
 
-    /// What a fetch costs on a volume that is filled as it is read, and what reads cost where it was read before.
+    /// What a fetch costs on a volume that is filled as it is read, and what reads cost where it was read
+    /// before.
     fn measure_filling(
         &self,
         options: &ProbeOptions,
-        first: first_touch::Found,
+        first: first_touch::LazyFill,
     ) -> std::io::Result<Measured> {
         // A way through all granules that comes to each once.
         let granules = (self.size / first.granule).max(1);
@@ -285,7 +289,8 @@ impl Probe {
         })
     }
 
-    /// Random reads a second by depth, each for `time`, until a deeper queue brings nothing; `alone` is the seconds of one.
+    /// Random reads a second by depth, each for `time`, until a deeper queue brings nothing; `alone` is the
+    /// seconds of one.
     fn by_depth(
         &self,
         alone: f64,
@@ -343,7 +348,7 @@ impl Probe {
             let mut buffer = Aligned::new(length as usize);
             while before.elapsed() < time || done.load(Ordering::Relaxed) == 0 {
                 let n = next.fetch_add(1, Ordering::Relaxed);
-                if n >= count || (!self.take(length) && n > 0) {
+                if n >= count || (!self.charge(length) && n > 0) {
                     break;
                 }
                 let bytes = self.device.read(at(n), &mut buffer)?;
@@ -355,8 +360,9 @@ impl Probe {
         Ok(done.into_inner().max(length) as f64 / before.elapsed().as_secs_f64().max(1e-9))
     }
 
-    /// Granules a second that `depth` readers have fetched, for `time`, until each has fetched four, or has read sixteen times. What was
-    /// there before, by all that has read on this volume, does not count, nor does the time that it took.
+    /// Granules a second that `depth` readers have fetched, for `time`, until each has fetched four, or has
+    /// read sixteen times. What was there before, by all that has read on this volume, does not count, nor
+    /// does the time that it took.
     fn fetches(
         &self,
         depth: u32,
@@ -373,7 +379,7 @@ impl Probe {
                 begun.elapsed() < time
                     && fetched.load(Ordering::Relaxed) < enough
                     && reads.fetch_add(1, Ordering::Relaxed) < most
-                    && self.take(BLOCK)
+                    && self.charge(BLOCK)
             };
             while goes_on() {
                 let before = Instant::now();
@@ -393,7 +399,7 @@ impl Probe {
         Ok(fetched.into_inner() as f64 / seconds)
     }
 
-    fn take(&self, bytes: u64) -> bool {
+    fn charge(&self, bytes: u64) -> bool {
         self.left
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
                 left.checked_sub(bytes)

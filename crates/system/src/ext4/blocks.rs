@@ -1,5 +1,6 @@
-//! From an inode's blocks to the device's: the extent tree of ext4, the indirect blocks of ext2 and ext3. Both give
-//! the blocks that hold the map itself, which have to be read before the data can be found, and the data's.
+//! From an inode's blocks to the device's: the extent tree of ext4, the indirect blocks of ext2 and ext3.
+//! Both give the blocks that hold the map itself, which have to be read before the data can be found, and the
+//! data's.
 
 use super::bytes::{u16_at, u32_at, wide};
 use super::inode::Inode;
@@ -7,11 +8,11 @@ use super::{Ext4, Ext4Error, ReadAt};
 
 /// An extent tree's root is at most this far above its leaves (EXT4_MAX_EXTENT_DEPTH).
 const MAX_DEPTH: u16 = 5;
-/// Blocks of a map that are listed at most: the map of 1 TiB in extents of 1 MiB, or of 256 GiB in indirect blocks.
-/// Damaged trees can refer to themselves; this ends it.
+/// Blocks of a map that are listed at most: the map of 1 TiB in extents of 1 MiB, or of 256 GiB in indirect
+/// blocks. Damaged trees can refer to themselves; this ends it.
 const MAX_MAP_BLOCKS: usize = 1 << 16;
-/// Runs of data that are listed at most, as with FIEMAP: a file in more pieces than that is fragmented so badly that no order
-/// of reading it matters.
+/// Runs of data that are listed at most, as with FIEMAP: a file in more pieces than that is fragmented so
+/// badly that no order of reading it matters.
 const MAX_RUNS: usize = crate::extents::MAX_EXTENTS;
 
 /// A run of blocks.
@@ -78,8 +79,8 @@ impl Map {
     }
 }
 
-/// The map of an inode. `limit` is the number of the file's blocks that are of interest: indirect blocks list beyond a
-/// file's end what is to be ignored.
+/// The map of an inode. `limit` is the number of the file's blocks that are of interest: indirect blocks list
+/// beyond a file's end what is to be ignored.
 pub fn map<S: ReadAt>(fs: &Ext4<S>, inode: &Inode, limit: u64) -> Result<Map, Ext4Error> {
     build(fs, inode, limit, Map::default())
 }

@@ -1,5 +1,6 @@
-//! Which blocks of a large directory have to be read to look names up: the path through its index, and the one leaf
-//! that holds a name, or would (Documentation/filesystems/ext4/directory.rst, "Hash Tree Directories").
+//! Which blocks of a large directory have to be read to look names up: the path through its index, and the
+//! one leaf that holds a name, or would (Documentation/filesystems/ext4/directory.rst, "Hash Tree
+//! Directories").
 
 use super::blocks::Map;
 use super::bytes::{u16_at, u32_at};
@@ -9,8 +10,8 @@ use super::{Ext4, Ext4Error, ReadAt};
 /// Levels of index below the root: 1, with the feature largedir 2.
 const MAX_LEVELS: u8 = 2;
 
-/// The blocks, as numbers in the directory, that looking up the names reads: root, index blocks on the way, leaves.
-/// `None` if the directory has no index that can be followed: then any block may have to be read.
+/// The blocks, as numbers in the directory, that looking up the names reads: root, index blocks on the way,
+/// leaves. `None` if the directory has no index that can be followed: then any block may have to be read.
 pub fn blocks_of_names<S: ReadAt>(
     fs: &Ext4<S>,
     map: &Map,
@@ -54,8 +55,8 @@ pub fn blocks_of_names<S: ReadAt>(
     Ok(Some(blocks))
 }
 
-/// The entries of an index node that a hash leads to: the last with a hash not above it, and the next one if its
-/// lowest bit says that the same hash continues there.
+/// The entries of an index node that a hash leads to: the last with a hash not above it, and the next one if
+/// its lowest bit says that the same hash continues there.
 fn follow(node: &[u8], at: usize, wanted: u32) -> Result<Vec<u64>, Ext4Error> {
     let bad = Ext4Error::Damaged {
         what: "directory index",
@@ -82,9 +83,9 @@ fn follow(node: &[u8], at: usize, wanted: u32) -> Result<Vec<u64>, Ext4Error> {
             high = middle;
         }
     }
-    let mut found = vec![block_of(low)];
+    let mut blocks = vec![block_of(low)];
     if low + 1 < count && hash_of(low + 1) == wanted | 1 {
-        found.push(block_of(low + 1));
+        blocks.push(block_of(low + 1));
     }
-    Ok(found)
+    Ok(blocks)
 }

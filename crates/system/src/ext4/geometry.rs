@@ -1,5 +1,5 @@
-//! The super block: where the groups' inode tables are. Field offsets are those of the kernel's ext4 documentation
-//! (Documentation/filesystems/ext4: super.rst, group_descr.rst).
+//! The super block: where the groups' inode tables are. Field offsets are those of the kernel's ext4
+//! documentation (Documentation/filesystems/ext4: super.rst, group_descr.rst).
 
 use super::bytes::{u16_at, u32_at, wide};
 use super::{Ext4Error, Superblock};
@@ -127,8 +127,8 @@ impl Geometry {
             .map(|start| start + group % per_block * self.descriptor_size)
     }
 
-    /// With meta_bg a block of descriptors is at the beginning of the first group that it describes, behind the copy
-    /// of the super block if that group has one.
+    /// With meta_bg a block of descriptors is at the beginning of the first group that it describes, behind
+    /// the copy of the super block if that group has one.
     fn meta_descriptor_block(&self, group: u64) -> u64 {
         let first = u64::from(self.first_data_block) + group * u64::from(self.blocks_per_group);
         // With 1 KiB blocks that are counted from 0, group 0 begins with the boot block.
@@ -172,10 +172,10 @@ impl Geometry {
     /// The blocks of a group that hold group descriptors or are kept for them: the first, and how many.
     pub fn descriptor_blocks(&self, group: u64) -> Option<(u64, u64)> {
         let per_block = self.block_size / self.descriptor_size;
-        let all = self.groups().div_ceil(per_block);
+        let blocks = self.groups().div_ceil(per_block);
         let (old, meta) = match self.meta_bg_from {
-            Some(from) => (all.min(from), true),
-            None => (all.saturating_add(self.reserved_descriptor_blocks), false),
+            Some(from) => (blocks.min(from), true),
+            None => (blocks.saturating_add(self.reserved_descriptor_blocks), false),
         };
         let behind_super = self
             .group_start(group)

@@ -1,5 +1,5 @@
-//! The hash of names in an indexed directory (Documentation/filesystems/ext4/directory.rst): which leaf block holds a
-//! name, or would. All three kinds, with signed and unsigned characters.
+//! The hash of names in an indexed directory (Documentation/filesystems/ext4/directory.rst): which leaf block
+//! holds a name, or would. All three kinds, with signed and unsigned characters.
 
 /// The seed where the super block has none: MD4's initial state.
 pub const DEFAULT_SEED: [u32; 4] = [0x6745_2301, 0xEFCD_AB89, 0x98BA_DCFE, 0x1032_5476];
@@ -16,8 +16,8 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The kind by its number in the directory's root block, and whether that number asks for unsigned characters.
-    /// SipHash (6: encrypted or case-insensitive directories) cannot be computed from outside.
+    /// The kind by its number in the directory's root block, and whether that number asks for unsigned
+    /// characters. SipHash (6: encrypted or case-insensitive directories) cannot be computed from outside.
     pub fn parse(version: u8) -> Option<(Kind, bool)> {
         let kind = match version % 3 {
             0 => Kind::Legacy,
@@ -186,9 +186,9 @@ mod tests {
 
     #[test]
     fn unsigned_kinds_differ_beyond_ascii_only() {
-        let both = |name: &[u8]| [false, true].map(|u| hash(Kind::HalfMd4, u, DEFAULT_SEED, name));
-        assert_eq!(both(b"plain")[0], both(b"plain")[1]);
-        assert_ne!(both(b"caf\xe9")[0], both(b"caf\xe9")[1]);
+        let hashes = |name: &[u8]| [false, true].map(|u| hash(Kind::HalfMd4, u, DEFAULT_SEED, name));
+        assert_eq!(hashes(b"plain")[0], hashes(b"plain")[1]);
+        assert_ne!(hashes(b"caf\xe9")[0], hashes(b"caf\xe9")[1]);
         assert_eq!(Kind::parse(4), Some((Kind::HalfMd4, true)));
         assert_eq!(Kind::parse(6), None);
     }

@@ -1,9 +1,10 @@
-//! Where ext2, ext3 and ext4 keep what has to be read before data can be: inodes, the blocks of extent trees and
-//! indirect blocks, directories, extended attributes. These file systems find such blocks in memory if they were read
-//! through the block device before, so that thousands of reads one after the other become a few at once.
+//! Where ext2, ext3 and ext4 keep what has to be read before data can be: inodes, the blocks of extent trees
+//! and indirect blocks, directories, extended attributes. These file systems find such blocks in memory if
+//! they were read through the block device before, so that thousands of reads one after the other become a
+//! few at once.
 //!
-//! Everything is read through the block device, which shows a mounted file system's current metadata. All of it is
-//! taken for possibly damaged: no number leads out of the device, no tree is followed without a limit.
+//! Everything is read through the block device, which shows a mounted file system's current metadata. All of
+//! it is taken for possibly damaged: no number leads out of the device, no tree is followed without a limit.
 
 mod blocks;
 mod bytes;
@@ -28,8 +29,8 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::rc::Rc;
 
-/// A directory of at most this many blocks is read whole: they are mostly neighbours, and the kernel itself reads
-/// directories without an index in batches of eight.
+/// A directory of at most this many blocks is read whole: they are mostly neighbours, and the kernel itself
+/// reads directories without an index in batches of eight.
 pub const SMALL_DIRECTORY: u64 = 16;
 /// A directory's blocks are listed up to this many: a million names.
 const MAX_DIRECTORY: u64 = 1 << 15;
@@ -133,8 +134,8 @@ impl<S: ReadAt> Ext4<S> {
         &self.geometry
     }
 
-    /// The byte ranges of the device that have to be read before the object can be used as wanted, in order, whole
-    /// blocks, neighbours joined. Never its data, if it is a regular file.
+    /// The byte ranges of the device that have to be read before the object can be used as wanted, in order,
+    /// whole blocks, neighbours joined. Never its data, if it is a regular file.
     pub fn metadata_of(&self, number: u64, want: &Want<'_>) -> Result<Vec<ByteRange>, Ext4Error> {
         let at = self.place_of(number)?;
         let mut blocks = vec![at / self.geometry.block_size];
@@ -202,10 +203,10 @@ impl<S: ReadAt> Ext4<S> {
     fn read(&self, at: u64, bytes: &mut [u8]) -> Result<(), Ext4Error> {
         let block = self.block(at / self.geometry.block_size)?;
         let start = (at % self.geometry.block_size) as usize;
-        let found = block
+        let slice = block
             .get(start..start + bytes.len())
             .ok_or(Ext4Error::Damaged { what: "alignment" })?;
-        bytes.copy_from_slice(found);
+        bytes.copy_from_slice(slice);
         Ok(())
     }
 

@@ -1,5 +1,5 @@
-//! The one reader of ext2/3/4 super blocks: what others than [`super::Geometry`] ask of them. Field offsets are those of
-//! the kernel's ext4 documentation (Documentation/filesystems/ext4/super.rst).
+//! The one reader of ext2/3/4 super blocks: what others than [`super::Geometry`] ask of them. Field offsets
+//! are those of the kernel's ext4 documentation (Documentation/filesystems/ext4/super.rst).
 
 use super::bytes::{u16_at, u32_at, wide};
 use rustix::io::pread;
@@ -27,7 +27,8 @@ pub struct Superblock {
 }
 
 impl Superblock {
-    /// From the device or image; `None` if there is no ext2/3/4 on it. That of a mounted file system is in memory.
+    /// From the device or image; `None` if there is no ext2/3/4 on it. That of a mounted file system is in
+    /// memory.
     pub fn read(device: impl AsFd) -> io::Result<Option<Superblock>> {
         let mut bytes = [0; LENGTH];
         let read = pread(device, &mut bytes, START)?;

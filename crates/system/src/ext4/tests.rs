@@ -1,5 +1,5 @@
-//! Damaged images: whatever the bytes, an answer or an error, never a panic, never a range beyond the device. That
-//! whole images are read right is tested on mounted ones (tests/filesystems).
+//! Damaged images: whatever the bytes, an answer or an error, never a panic, never a range beyond the device.
+//! That whole images are read right is tested on mounted ones (tests/filesystems).
 
 use super::*;
 use proptest::prelude::*;
@@ -8,7 +8,8 @@ use std::sync::OnceLock;
 
 const SIZE: usize = 8 << 20;
 
-/// A small file system with an indexed directory, a fragmented file, a long link; one of ext2 without extents.
+/// A small file system with an indexed directory, a fragmented file, a long link; one of ext2 without
+/// extents.
 fn image(kind: &'static str) -> &'static Vec<u8> {
     static EXT4: OnceLock<Vec<u8>> = OnceLock::new();
     static EXT2: OnceLock<Vec<u8>> = OnceLock::new();
@@ -38,16 +39,16 @@ fn image(kind: &'static str) -> &'static Vec<u8> {
 
 fn ask_all(fs: &Ext4<Vec<u8>>) -> usize {
     let names: [&[u8]; 2] = [b"a-file-with-a-long-name-0100", b"not there"];
-    let mut found = 0;
+    let mut ranges = 0;
     for inode in (0..700).chain([1023, 1024, 1025, u64::from(u32::MAX), u64::MAX]) {
         for want in [Want::Stat, Want::Data, Want::Names(&names), Want::List] {
             for range in fs.metadata_of(inode, &want).unwrap_or_default() {
                 assert!(range.start + range.length <= fs.geometry().blocks * fs.geometry().block_size);
-                found += 1;
+                ranges += 1;
             }
         }
     }
-    found
+    ranges
 }
 
 #[test]

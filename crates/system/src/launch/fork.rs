@@ -11,8 +11,8 @@ use std::os::unix::net::UnixStream;
 const GO: u8 = b'g';
 const END: u8 = b'e';
 
-/// A command's process that waits at the barrier, before its exec. It goes on when it is released, and also when whoever
-/// would release it is gone.
+/// A command's process that waits at the barrier, before its exec. It goes on when it is released, and also
+/// when whoever would release it is gone.
 pub struct Child {
     pid: u32,
     /// Closed when it was told, or cannot be.
@@ -20,7 +20,8 @@ pub struct Child {
     failed: File,
 }
 
-/// Whether this process has one thread. Where that cannot be found out (no /proc) it is believed: callers fork first.
+/// Whether this process has one thread. Where that cannot be found out (no /proc) it is believed: callers
+/// fork first.
 fn single_threaded() -> io::Result<()> {
     match std::fs::read_dir("/proc/self/task").map(|tasks| tasks.count()) {
         Ok(threads) if threads > 1 => Err(io::Error::other(format!(
@@ -45,9 +46,9 @@ fn exit_now(status: i32) -> ! {
 }
 
 impl Child {
-    /// Forks a process that will become `command`, looked for in PATH. It has the standard descriptors, the working
-    /// directory, the environment, the process group and terminal of this one, and the signals as this process found
-    /// them before [`Signals::take`](super::Signals::take).
+    /// Forks a process that will become `command`, looked for in PATH. It has the standard descriptors, the
+    /// working directory, the environment, the process group and terminal of this one, and the signals as
+    /// this process found them before [`Signals::block`](super::Signals::block).
     pub fn fork(command: &[CString]) -> io::Result<Child> {
         if command.is_empty() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "no command"));
@@ -75,8 +76,8 @@ impl Child {
 
     /// Lets it go on.
     pub fn release(&mut self) {
-        // A process that is gone, killed while it waited, is told nothing: waiting for it says why. Where a filter of system calls refuses write(2) it goes
-        // on because the pipe is closed.
+        // A process that is gone, killed while it waited, is told nothing: waiting for it says why. Where a
+        // filter of system calls refuses write(2) it goes on because the pipe is closed.
         let _ = self.tell.take().map(|mut tell| tell.write_all(&[GO]));
     }
 
@@ -100,9 +101,10 @@ impl Child {
     }
 }
 
-/// Lets go of what this process was given and only the command has a use for: who reads what the command writes waits for the last one that holds
-/// it. Standard input and output lead nowhere from now on; standard error stays. What was opened here is closed when something is executed, what was
-/// given is not: so they are told apart.
+/// Lets go of what this process was given and only the command has a use for: who reads what the command
+/// writes waits for the last one that holds it. Standard input and output lead nowhere from now on; standard
+/// error stays. What was opened here is closed when something is executed, what was given is not: so they are
+/// told apart.
 pub fn let_go_of_inherited() {
     let Ok(nowhere) = File::options().read(true).write(true).open("/dev/null") else {
         return;
@@ -112,7 +114,8 @@ pub fn let_go_of_inherited() {
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
         .collect();
     for fd in numbers {
-        // SAFETY: reads flags of a number that may be closed, duplicates an open descriptor, and closes what nothing in this process owns.
+        // SAFETY: reads flags of a number that may be closed, duplicates an open descriptor, and closes what
+        // nothing in this process owns.
         unsafe {
             match fd {
                 0 | 1 => lead_nowhere(nowhere.as_raw_fd(), fd),
@@ -124,7 +127,8 @@ pub fn let_go_of_inherited() {
     }
 }
 
-/// Has a standard descriptor lead to `nowhere`. Where a filter refuses to duplicate that, another is opened: who opens is given the lowest number.
+/// Has a standard descriptor lead to `nowhere`. Where a filter refuses to duplicate that, another is opened:
+/// who opens is given the lowest number.
 ///
 /// # Safety
 /// Nothing in this process owns `standard`, and `nowhere` is open.
@@ -161,12 +165,12 @@ fn pointers(command: &[CString]) -> Vec<*const libc::c_char> {
     words.chain(std::iter::once(std::ptr::null())).collect()
 }
 
-/// Becomes the command of [`pointers`]; returns only with the reason why it cannot. What the runtime opened in the place of
-/// standard descriptors that were closed stays out of the command.
+/// Becomes the command of [`pointers`]; returns only with the reason why it cannot. What the runtime opened
+/// in the place of standard descriptors that were closed stays out of the command.
 fn execute(words: &[*const libc::c_char]) -> io::Error {
     for fd in inherited::closed() {
-        // A closed descriptor is what the command would have found. Not closed here, for an exec that fails is told of there, unless a filter
-        // refuses the flag.
+        // A closed descriptor is what the command would have found. Not closed here, for an exec that fails
+        // is told of there, unless a filter refuses the flag.
         // SAFETY: sets a flag of the runtime's `/dev/null`, or closes that.
         unsafe {
             if libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) != 0 {
@@ -182,19 +186,19 @@ fn execute(words: &[*const libc::c_char]) -> io::Error {
     io::Error::last_os_error()
 }
 
-/// Makes this process the command, looked for in PATH, with the signals and standard descriptors as this process found
-/// them. Returns only with the reason why it cannot.
+/// Makes this process the command, looked for in PATH, with the signals and standard descriptors as this
+/// process found them. Returns only with the reason why it cannot.
 pub fn exec(command: &[CString]) -> io::Error {
     signals::restore();
     execute(&pointers(command))
 }
 
-/// Forks a process for background work, in a session of its own, with no descriptor of this one but its end of the
-/// stream that is returned; standard input and output lead nowhere, standard error to the log that it opens, if it does. The
-/// process ends with what `work` returns.
+/// Forks a process for background work, in a session of its own, with no descriptor of this one but its end
+/// of the stream that is returned; standard input and output lead nowhere, standard error to the log that it
+/// opens, if it does. The process ends with what `work` returns.
 ///
-/// Nothing that owns a descriptor may be alive in the caller but what the caller never drops there: all descriptors
-/// from 3 on are closed in the new process.
+/// Nothing that owns a descriptor may be alive in the caller but what the caller never drops there: all
+/// descriptors from 3 on are closed in the new process.
 pub fn background(
     log: impl FnOnce() -> Option<File>,
     work: impl FnOnce(UnixStream) -> i32,
@@ -213,7 +217,8 @@ pub fn background_of(
     if pid != 0 {
         return Ok((ours, pid as u32));
     }
-    // SAFETY: setsid has no arguments; it cannot fail in a process just forked. The path is a string. The descriptors duplicated are open.
+    // SAFETY: setsid has no arguments; it cannot fail in a process just forked. The path is a string. The
+    // descriptors duplicated are open.
     unsafe {
         libc::setsid();
         // Whoever called may unmount what it was in.
@@ -240,8 +245,9 @@ pub fn log_to(log: File) {
 /// What is asked of a forked process is a look at a file or two.
 const ANSWERS_WITHIN: std::time::Duration = std::time::Duration::from_secs(5);
 
-/// Whether a forked process that does this says so; `None` if it was killed, does not answer, or there is none.
-pub fn apart(work: impl FnOnce() -> bool) -> Option<bool> {
+/// Whether a forked process that does this says so; `None` if it was killed, does not answer, or there is
+/// none.
+pub fn run_apart(work: impl FnOnce() -> bool) -> Option<bool> {
     let pid = fork().ok()?;
     if pid == 0 {
         crate::limits::without_core();
@@ -254,23 +260,24 @@ pub fn apart(work: impl FnOnce() -> bool) -> Option<bool> {
     }
 }
 
-/// Forks a process that makes system calls, with these descriptors and no other, in a session of its own and deaf to signals, and
-/// ends. Also from a process of several threads: another may hold any lock in the moment of the fork, so `work` may not allocate
-/// memory, print or panic.
+/// Forks a process that makes system calls, with these descriptors and no other, in a session of its own and
+/// deaf to signals, and ends. Also from a process of several threads: another may hold any lock in the moment
+/// of the fork, so `work` may not allocate memory, print or panic.
 pub(crate) fn fork_for_system_calls<const N: usize>(
     mut keep: [i32; N],
     work: impl FnOnce(),
 ) -> io::Result<rustix::process::Pid> {
     keep.sort_unstable();
     // Before the fork: there is no moment in which the new process hears one.
-    let deaf = signals::Deaf::begin()?;
-    // SAFETY: the child calls only what may be called after a fork in a process of several threads (signal-safety(7)).
+    let deaf = signals::Deaf::start()?;
+    // SAFETY: the child calls only what may be called after a fork in a process of several threads
+    // (signal-safety(7)).
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => {
             std::mem::forget(deaf);
             // It has no hurry.
-            let _ = crate::priority::as_others();
+            let _ = crate::priority::leave_realtime();
             // SAFETY: setsid has no arguments; it cannot fail in a process just forked.
             unsafe { libc::setsid() };
             let mut from = 0;

@@ -1,4 +1,5 @@
-//! What this process was given at its start and the Rust runtime changes before `main`: a child must find it as it was.
+//! What this process was given at its start and the Rust runtime changes before `main`: a child must find it
+//! as it was.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
@@ -8,9 +9,9 @@ static PIPE_IGNORED: AtomicBool = AtomicBool::new(false);
 static CLOSED: AtomicU8 = AtomicU8::new(0);
 
 extern "C" fn capture() {
-    // SAFETY: sigaction with a null new action only fills `old`, a plain structure for which zeros are a valid value;
-    // poll(2) without time only looks, as the runtime does itself, so that no filter refuses it. Neither needs anything of the runtime, which has not
-    // begun yet.
+    // SAFETY: sigaction with a null new action only fills `old`, a plain structure for which zeros are a
+    // valid value; poll(2) without time only looks, as the runtime does itself, so that no filter refuses it.
+    // Neither needs anything of the runtime, which has not begun yet.
     unsafe {
         let mut old: libc::sigaction = std::mem::zeroed();
         if libc::sigaction(libc::SIGPIPE, std::ptr::null(), &mut old) == 0 {
@@ -31,8 +32,8 @@ extern "C" fn capture() {
     }
 }
 
-// SAFETY: functions in this section are called once by the C library before `main`, with arguments that `capture` need
-// not take.
+// SAFETY: functions in this section are called once by the C library before `main`, with arguments that
+// `capture` need not take.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static CAPTURE: extern "C" fn() = capture;

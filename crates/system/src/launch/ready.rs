@@ -1,4 +1,5 @@
-//! A pipe by which a process that waits at a barrier is released, most often one that a parent left to this process.
+//! A pipe by which a process that waits at a barrier is released, most often one that a parent left to this
+//! process.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -9,7 +10,8 @@ use std::os::unix::fs::FileTypeExt;
 pub struct ReadyPipe(File);
 
 impl ReadyPipe {
-    /// The pipe that was left at this number. Call it once, before anything else may have opened a descriptor.
+    /// The pipe that was left at this number. Call it once, before anything else may have opened a
+    /// descriptor.
     pub fn inherited(number: i32) -> io::Result<ReadyPipe> {
         // SAFETY: asks and changes flags only; of a number that is no descriptor the kernel says so.
         if number < 3 || unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) } == -1 {
@@ -19,11 +21,11 @@ impl ReadyPipe {
             ));
         }
         // SAFETY: it is open, and as nothing else was opened yet, nobody's in this process.
-        ReadyPipe::of(unsafe { File::from_raw_fd(number) })
+        ReadyPipe::new(unsafe { File::from_raw_fd(number) })
     }
 
     /// A pipe that this process has opened itself.
-    pub fn of(pipe: File) -> io::Result<ReadyPipe> {
+    pub fn new(pipe: File) -> io::Result<ReadyPipe> {
         if !pipe.metadata()?.file_type().is_fifo() {
             let what = format!("{pipe:?} is no pipe");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::OnceLock;
 
-/// The signals that this process had blocked when [`Signals::take`] was called; a child gets them back.
+/// The signals that this process had blocked when [`Signals::block`] was called; a child gets them back.
 static ORIGINAL_MASK: OnceLock<libc::sigset_t> = OnceLock::new();
 /// Whether SIGCHLD was ignored then: children of such a process cannot be waited for.
 static CHILD_IGNORED: OnceLock<bool> = OnceLock::new();
@@ -21,8 +21,8 @@ pub struct Received {
     pub signal: i32,
     /// Whether the kernel sent it, as it does for a terminal to all of a process group.
     pub by_kernel: bool,
-    /// Whether this process brought it on itself, as by a write that nobody reads (SIGPIPE) or that is beyond the largest
-    /// file (SIGXFSZ): the kernel names the writer as the sender.
+    /// Whether this process brought it on itself, as by a write that nobody reads (SIGPIPE) or that is beyond
+    /// the largest file (SIGXFSZ): the kernel names the writer as the sender.
     pub by_self: bool,
 }
 
@@ -84,7 +84,7 @@ fn set_action(signal: i32, action: libc::sighandler_t) -> io::Result<bool> {
 
 impl Signals {
     /// Blocks all signals in this thread, and in those it starts from now on, and makes them readable.
-    pub fn take() -> io::Result<Signals> {
+    pub fn block() -> io::Result<Signals> {
         let signals = all();
         let original = set_mask(libc::SIG_BLOCK, &signals)?;
         ORIGINAL_MASK.get_or_init(|| original);
@@ -150,8 +150,8 @@ impl AsFd for Signals {
 /// Whether SIGXFSZ was ignored before [`survive_file_limit`].
 static FILE_LIMIT_IGNORED: OnceLock<bool> = OnceLock::new();
 
-/// From now on a write beyond the largest file (RLIMIT_FSIZE) fails and does not kill this process. A child and a command
-/// find the signal as it was.
+/// From now on a write beyond the largest file (RLIMIT_FSIZE) fails and does not kill this process. A child
+/// and a command find the signal as it was.
 pub fn survive_file_limit() {
     // A failure leaves the signal as it is for any process.
     if let Ok(ignored) = set_action(libc::SIGXFSZ, libc::SIG_IGN) {
@@ -161,7 +161,8 @@ pub fn survive_file_limit() {
 
 /// Gives a forked child the signals as this process found them. Calls nothing but system calls.
 pub(super) fn restore() {
-    // Nothing can be done about a failure, and none of these calls can fail with arguments that worked before.
+    // Nothing can be done about a failure, and none of these calls can fail with arguments that worked
+    // before.
     if CHILD_IGNORED.get() == Some(&true) {
         let _ = set_action(libc::SIGCHLD, libc::SIG_IGN);
     }
@@ -185,7 +186,7 @@ pub(super) fn unblock_all() {
 pub(super) struct Deaf(libc::sigset_t);
 
 impl Deaf {
-    pub(super) fn begin() -> io::Result<Deaf> {
+    pub(super) fn start() -> io::Result<Deaf> {
         set_mask(libc::SIG_BLOCK, &all()).map(Deaf)
     }
 }
@@ -196,7 +197,8 @@ impl Drop for Deaf {
     }
 }
 
-/// Sends a signal to this process with its default action and unblocked, and blocks it again if the process lives on.
+/// Sends a signal to this process with its default action and unblocked, and blocks it again if the process
+/// lives on.
 pub(super) fn take_oneself(signal: i32) {
     let only = set(|set| {
         // SAFETY: `set` is initialised; a number that is no signal's is refused.

@@ -31,7 +31,8 @@ pub fn change(pid: u32) -> io::Result<Option<Change>> {
     }))
 }
 
-/// Waits for all children that have ended but one, as the first process of a container has to: those of processes that are gone are its own.
+/// Waits for all children that have ended but one, as the first process of a container has to: those of
+/// processes that are gone are its own.
 pub fn reap_others(but: u32) {
     loop {
         // SAFETY: a structure of numbers, which the call fills; a number of 0 says that no child has ended.
@@ -61,7 +62,8 @@ pub fn forget_core() {
     unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) };
 }
 
-/// Waits until a child has ended, so long at most, and kills it then: its status as wait(2) gives it, `None` if nobody is told.
+/// Waits until a child has ended, so long at most, and kills it then: its status as wait(2) gives it, `None`
+/// if nobody is told.
 pub fn wait_for(pid: u32, limit: Duration) -> Option<i32> {
     let until = Instant::now() + limit;
     let mut is_killed = false;

@@ -74,7 +74,8 @@ pub fn limits() -> Limits {
     }
 }
 
-/// Whether this is the first cgroup namespace, whose root group has no limits. include/linux/proc_ns.h: PROC_CGROUP_INIT_INO.
+/// Whether this is the first cgroup namespace, whose root group has no limits. include/linux/proc_ns.h:
+/// PROC_CGROUP_INIT_INO.
 fn is_first_namespace() -> bool {
     let link = std::fs::read_link("/proc/self/ns/cgroup");
     link.is_ok_and(|link| link.as_os_str() == "cgroup:[4026531835]")
@@ -222,9 +223,9 @@ mod tests {
         );
         write(&root.path().join("a/b"), "max", "10", "");
         write(&root.path().join("a/b/c"), "2000", "10", "");
-        let found = lowest(root.path(), &root.path().join("a/b/c"), &V2);
+        let limit = lowest(root.path(), &root.path().join("a/b/c"), &V2);
         assert_eq!(
-            found,
+            limit,
             Some(Limit {
                 bytes: 1000,
                 available: 400
@@ -265,8 +266,8 @@ mod tests {
               3 1 0:6 /docker/x /sys/fs/cgroup/unified rw - cgroup2 cgroup rw\n",
         );
         let text = "9:cpu,cpuacct:/c\n4:memory:/m/n\n0::/docker/x/app\n";
-        let found = groups(text, &mounts, "memory");
-        let dirs: Vec<_> = found.iter().flat_map(|group| group.dir.clone()).collect();
+        let of_memory = groups(text, &mounts, "memory");
+        let dirs: Vec<_> = of_memory.iter().flat_map(|group| group.dir.clone()).collect();
         assert_eq!(dirs, [Path::new("/sys/fs/cgroup/memory/m/n")]);
         let dirs: Vec<_> = groups(text, &mounts, "pids")
             .iter()

@@ -61,7 +61,8 @@ pub fn memory() -> io::Result<Memory> {
     Ok(memory)
 }
 
-/// Memory as sysinfo(2) tells it. That does not tell how much of what is in use holds files and can be had at once: the nodes in sysfs do.
+/// Memory as sysinfo(2) tells it. That does not tell how much of what is in use holds files and can be had at
+/// once: the nodes in sysfs do.
 fn elsewhere(nodes: &Path) -> Memory {
     let told = rustix::system::sysinfo();
     let unit = u64::from(told.mem_unit.max(1));
@@ -70,7 +71,7 @@ fn elsewhere(nodes: &Path) -> Memory {
     let files = entries.filter_map(|node| std::fs::read_to_string(node.path().join("meminfo")).ok());
     Memory {
         total: bytes(told.totalram),
-        available: bytes(told.freeram) + files.map(|text| of_files(&text)).sum::<u64>() / 2,
+        available: bytes(told.freeram) + files.map(|text| file_pages(&text)).sum::<u64>() / 2,
         swap_total: bytes(told.totalswap),
         swap_free: bytes(told.freeswap),
         limit: None,
@@ -78,7 +79,7 @@ fn elsewhere(nodes: &Path) -> Memory {
 }
 
 /// Bytes of a node that hold files, from its lines `Node 0 Active(file): 12 kB`.
-fn of_files(text: &str) -> u64 {
+fn file_pages(text: &str) -> u64 {
     let is_file = |name: &str| matches!(name, "Active(file):" | "Inactive(file):");
     let kilobytes = text.lines().filter_map(|line| {
         let mut words = line.split_whitespace().skip(2);
@@ -96,8 +97,8 @@ pub fn pressure(resource: Resource) -> Option<Pressure> {
     parse_pressure(&std::fs::read_to_string(file).ok()?)
 }
 
-/// Pages that the kernel has looked at since boot to free some, in the background and on behalf of tasks that waited for
-/// it; `None` where it does not count them.
+/// Pages that the kernel has looked at since boot to free some, in the background and on behalf of tasks that
+/// waited for it; `None` where it does not count them.
 pub fn pages_scanned() -> Option<u64> {
     parse_scanned(&std::fs::read_to_string("/proc/vmstat").ok()?)
 }
@@ -176,7 +177,7 @@ mod tests {
         let alone = elsewhere(Path::new("/nowhere"));
         assert!(alone.available > 0 && alone.available <= found.total);
         let text = "Node 0 MemFree: 7 kB\nNode 0 Active(file):  3 kB\nNode 0 Inactive(file): 2 kB\nNode 0 Active(anon): 9 kB\n";
-        assert_eq!(of_files(text), 5 << 10);
+        assert_eq!(file_pages(text), 5 << 10);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Through which mounts a file system's file can be seen, and through which overlays a layer's.
 //!
-//! A machine may have tens of thousands of mounts, most of them of one file system: web hosts bind `/usr` into each user's jail, and so do
-//! container engines. So mounts are found by device and by the directory that they show, and of those that show the same only so many
-//! are looked at.
+//! A machine may have tens of thousands of mounts, most of them of one file system: web hosts bind `/usr`
+//! into each user's jail, and so do container engines. So mounts are found by device and by the directory
+//! that they show, and of those that show the same only so many are looked at.
 
 use super::{Mount, MountTable, join, plain, prefixes, strip_prefix};
 use headstart_model::FilePath;
@@ -29,33 +29,36 @@ pub(super) struct ByDevice {
 }
 
 impl ByDevice {
-    fn of(mounts: &[Mount]) -> ByDevice {
-        let mut all = ByDevice::default();
+    fn new(mounts: &[Mount]) -> ByDevice {
+        let mut by_device = ByDevice::default();
         for (index, mount) in mounts.iter().enumerate() {
-            let roots = all.devices.entry((mount.major, mount.minor)).or_default();
+            let roots = by_device.devices.entry((mount.major, mount.minor)).or_default();
             let root = plain(mount.root.as_bytes());
             match roots.get_mut(root) {
                 Some(same) => same.push(index),
                 None => drop(roots.insert(root.to_vec(), vec![index])),
             }
             if mount.overlay.is_some() {
-                all.overlays.push(index);
+                by_device.overlays.push(index);
             }
             for layer in mount.overlay.iter().flat_map(|overlay| overlay.layers()) {
-                let overlays = all.layers.entry(plain(layer.as_bytes()).to_vec()).or_default();
+                let overlays = by_device
+                    .layers
+                    .entry(plain(layer.as_bytes()).to_vec())
+                    .or_default();
                 overlays.push(index);
             }
         }
-        for same in all.devices.values_mut().flat_map(HashMap::values_mut) {
+        for same in by_device.devices.values_mut().flat_map(HashMap::values_mut) {
             same.sort_by_key(|index| mounts[*index].mount_point.as_bytes().len());
         }
-        all
+        by_device
     }
 }
 
 impl MountTable {
     fn shown(&self) -> &ByDevice {
-        self.by_device.get_or_init(|| ByDevice::of(&self.mounts))
+        self.by_device.get_or_init(|| ByDevice::new(&self.mounts))
     }
 
     /// A mount of that device, one that shows the whole file system if there is one.
@@ -68,7 +71,8 @@ impl MountTable {
         first.map(|index| &self.mounts[*index])
     }
 
-    /// Mounts of that device, those of the whole file system first: of what is mounted thousands of times not all.
+    /// Mounts of that device, those of the whole file system first: of what is mounted thousands of times not
+    /// all.
     pub fn of_device(&self, major: u32, minor: u32) -> impl Iterator<Item = &Mount> {
         let roots = self.shown().devices.get(&(major, minor));
         let whole = roots.and_then(|roots| roots.get(&b""[..]));
@@ -78,8 +82,9 @@ impl MountTable {
         whole.chain(parts).map(|index| &self.mounts[*index])
     }
 
-    /// The ways to a file that is `inside` a file system (path from its own root), the best first, `most` at most: the mount and the path through
-    /// it. Whole file systems come before parts, and those that can be reached before those that are hidden below another mount.
+    /// The ways to a file that is `inside` a file system (path from its own root), the best first, `most` at
+    /// most: the mount and the path through it. Whole file systems come before parts, and those that can be
+    /// reached before those that are hidden below another mount.
     pub fn ways_to(&self, major: u32, minor: u32, inside: &[u8], most: usize) -> Vec<(usize, FilePath)> {
         let (mut open, mut hidden) = (Vec::new(), Vec::new());
         let Some(roots) = self.shown().devices.get(&(major, minor)) else {

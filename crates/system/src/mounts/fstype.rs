@@ -1,5 +1,5 @@
-//! Which file systems are local: on a device of this machine, so that reading ahead is headstart's business and no
-//! server can make it wait.
+//! Which file systems are local: on a device of this machine, so that reading ahead is headstart's business
+//! and no server can make it wait.
 
 /// What reading from a file system means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,10 +67,11 @@ fn kind(matches: impl Fn(&(&str, u64)) -> bool) -> Kind {
     }
 }
 
-/// Whether a file has the same inode number whenever it is looked at. vfat and exfat give it the next free one each time it comes into memory
-/// (iunique() in their fat_build_inode and exfat_build_inode), also with `nfs=nostale_ro`, which is about handles. The others have it from where
-/// the file's record lies on the disk: ntfs3 (number of its MFT record), udf and iso9660 (its block), cramfs and romfs (its offset), hfs and
-/// hfsplus (its catalogue's).
+/// Whether a file has the same inode number whenever it is looked at. vfat and exfat give it the next free
+/// one each time it comes into memory (iunique() in their fat_build_inode and exfat_build_inode), also with
+/// `nfs=nostale_ro`, which is about handles. The others have it from where the file's record lies on the
+/// disk: ntfs3 (number of its MFT record), udf and iso9660 (its block), cramfs and romfs (its offset), hfs
+/// and hfsplus (its catalogue's).
 pub fn inodes_last(fstype: &str) -> bool {
     !matches!(fstype, "vfat" | "msdos" | "exfat")
 }

@@ -1,27 +1,28 @@
-//! What is mounted where, from `/proc/self/mountinfo`, and which mount a path leads to, without touching the path.
+//! What is mounted where, from `/proc/self/mountinfo`, and which mount a path leads to, without touching the
+//! path.
 //!
-//! A path is looked up the way the kernel walks it: from the root mount into the mount that covers each directory on
-//! the way, the uppermost where several are stacked. So a path below a dead network mount is known to be there before
-//! anybody waits for it.
+//! A path is looked up the way the kernel walks it: from the root mount into the mount that covers each
+//! directory on the way, the uppermost where several are stacked. So a path below a dead network mount is
+//! known to be there before anybody waits for it.
 
-mod above;
 mod by_device;
-mod followed;
+mod cached_table;
+mod followed_table;
 mod fstype;
-mod known;
+mod mounted_at;
 pub mod notes;
 mod overlay;
 mod root;
 
 pub use by_device::WAYS;
-pub use followed::Followed;
+pub use followed_table::Followed;
 pub use fstype::{Kind, inodes_last, is_local, kind_of, kind_of_magic};
 pub use overlay::Overlay;
 pub(crate) use root::{INSIDE, Inside, LOOK};
 
-use above::Above;
 use by_device::ByDevice;
 use headstart_model::FilePath;
+use mounted_at::Above;
 use root::Root;
 use std::collections::HashMap;
 use std::fs::File;
@@ -64,7 +65,8 @@ pub struct MountTable {
     /// Id → index.
     ids: Arc<HashMap<u32, usize>>,
     above: Arc<Above>,
-    /// Of each mount the uppermost of those that are stacked on it at its mount point; itself where there are none.
+    /// Of each mount the uppermost of those that are stacked on it at its mount point; itself where there are
+    /// none.
     tops: Arc<[usize]>,
     root: Option<usize>,
     /// Where there is no root: mount point → index of the last mount there.
@@ -77,16 +79,17 @@ pub struct MountTable {
 }
 
 impl MountTable {
-    /// The mounts of this process, now. The kernel's table is read only when it has changed: of ten thousand mounts it takes tens of milliseconds.
-    /// What is returned is for one use: the roots that it opens keep their mounts from being unmounted.
+    /// The mounts of this process, now. The kernel's table is read only when it has changed: of ten thousand
+    /// mounts it takes tens of milliseconds. What is returned is for one use: the roots that it opens keep
+    /// their mounts from being unmounted.
     pub fn read() -> io::Result<MountTable> {
-        known::table(false)
+        cached_table::table(false)
     }
 
-    /// The same, or as they were a moment ago where reading them again would take too much of a processor's time: where thousands are mounted and some
-    /// come and go all the time.
+    /// The same, or as they were a moment ago where reading them again would take too much of a processor's
+    /// time: where thousands are mounted and some come and go all the time.
     pub fn read_in_time() -> io::Result<MountTable> {
-        known::table(true)
+        cached_table::table(true)
     }
 
     fn read_of(file: &mut File) -> io::Result<MountTable> {
@@ -98,7 +101,8 @@ impl MountTable {
 
     /// The mounts in the text of a mountinfo file; lines that cannot be understood are left out.
     pub fn parse(mountinfo: &[u8]) -> MountTable {
-        // With room for all at once: thousands of mounts take megabytes, and the kernel hands out each page of them.
+        // With room for all at once: thousands of mounts take megabytes, and the kernel hands out each page
+        // of them.
         let mut mounts: Vec<Mount> =
             Vec::with_capacity(mountinfo.iter().filter(|b| **b == b'\n').count() + 1);
         mounts.extend(mountinfo.split(|b| *b == b'\n').filter_map(parse_line));
@@ -134,7 +138,7 @@ impl MountTable {
     }
 
     /// The same table for another use, with no root open.
-    pub fn again(&self) -> MountTable {
+    pub fn read_again(&self) -> MountTable {
         MountTable {
             roots: Arc::default(),
             ..self.clone()
@@ -182,7 +186,8 @@ impl MountTable {
         above.map_or(below, |above| self.tops[above])
     }
 
-    /// Below a root that is no mount point (chroot) the kernel shows no root mount: the longest prefix has to do.
+    /// Below a root that is no mount point (chroot) the kernel shows no root mount: the longest prefix has to
+    /// do.
     fn longest_prefix(&self, path: &[u8]) -> Option<usize> {
         let points = self.points.get_or_init(|| {
             let mounts = self.mounts.iter().enumerate();
@@ -195,8 +200,8 @@ impl MountTable {
             .find_map(|prefix| points.get(prefix).copied())
     }
 
-    /// Whether headstart may read from a mount: a local file system, or an overlay of which a layer is local and none
-    /// is on a network.
+    /// Whether headstart may read from a mount: a local file system, or an overlay of which a layer is local
+    /// and none is on a network.
     pub fn is_local(&self, mount: &Mount) -> bool {
         self.kind(mount, LAYERS) == Kind::Local
     }
@@ -207,8 +212,8 @@ impl MountTable {
         self.kinds[index].get_or_init(kind).to_owned()
     }
 
-    /// What reading from a mount means, overlays seen through. A layer that this namespace does not show, as in a container, is taken for one on
-    /// a disk: by its name it may lead into the overlay itself.
+    /// What reading from a mount means, overlays seen through. A layer that this namespace does not show, as
+    /// in a container, is taken for one on a disk: by its name it may lead into the overlay itself.
     pub fn kind(&self, mount: &Mount, depth: u32) -> Kind {
         let Some(overlay) = &mount.overlay else {
             return kind_of(&mount.fstype);
@@ -250,8 +255,9 @@ impl MountTable {
     }
 }
 
-/// Stacked mounts are each other's children at the same point. What is mounted over itself ever again may lie thousands deep, and each path below it leads
-/// through all of them: so the way to the uppermost is walked once.
+/// Stacked mounts are each other's children at the same point. What is mounted over itself ever again may lie
+/// thousands deep, and each path below it leads through all of them: so the way to the uppermost is walked
+/// once.
 fn tops(stacked: &[Option<usize>]) -> Vec<usize> {
     let mut tops: Vec<Option<usize>> = vec![None; stacked.len()];
     let mut way = Vec::new();

@@ -46,11 +46,11 @@ const OF_XZ: &str =
 pub fn notes() -> Vec<MountNote> {
     MountTable::read().map_or_else(
         |_| Vec::new(),
-        |mounts| of(&mounts, |mount| is_xz(&mounts, mount)),
+        |mounts| notes_of(&mounts, |mount| is_xz(&mounts, mount)),
     )
 }
 
-fn of(mounts: &MountTable, is_xz: impl Fn(&Mount) -> bool) -> Vec<MountNote> {
+fn notes_of(mounts: &MountTable, is_xz: impl Fn(&Mount) -> bool) -> Vec<MountNote> {
     let note = |mount: &Mount| {
         let point = mount.mount_point.to_string();
         let note = match mount.fstype.as_str() {
@@ -69,7 +69,8 @@ fn of(mounts: &MountTable, is_xz: impl Fn(&Mount) -> bool) -> Vec<MountNote> {
     mounts.all().iter().filter_map(note).take(MOST).collect()
 }
 
-/// Whether an image that is mounted by a loop device, as snaps are, is compressed by xz; false where that cannot be read.
+/// Whether an image that is mounted by a loop device, as snaps are, is compressed by xz; false where that
+/// cannot be read.
 fn is_xz(mounts: &MountTable, mount: &Mount) -> bool {
     let device = format!("/sys/dev/block/{}:{}/loop/backing_file", mount.major, mount.minor);
     let Ok(image) = std::fs::read_to_string(device) else {
@@ -85,8 +86,8 @@ fn is_xz(mounts: &MountTable, mount: &Mount) -> bool {
     start.is_some_and(|start| says_xz(&start))
 }
 
-/// So much of a superblock tells the compression: magic, four numbers of 32 bits, and it (`squashfs_super_block`,
-/// fs/squashfs/squashfs_fs.h).
+/// So much of a superblock tells the compression: magic, four numbers of 32 bits, and it
+/// (`squashfs_super_block`, fs/squashfs/squashfs_fs.h).
 const SUPERBLOCK: usize = 22;
 
 fn says_xz(start: &[u8; SUPERBLOCK]) -> bool {
@@ -107,8 +108,8 @@ mod tests {
             4 1 7:1 / /snap/core/1 ro - squashfs /dev/loop1 ro\n\
             5 1 7:2 / /snap/firefox/2 ro - squashfs /dev/loop2 ro\n\
             6 1 0:52 / /home/anna/cloud rw - fuse.rclone cloud rw\n";
-        let found = of(&MountTable::parse(table), |mount| mount.minor == 1);
-        let told: Vec<(&str, &str)> = found
+        let notes = notes_of(&MountTable::parse(table), |mount| mount.minor == 1);
+        let told: Vec<(&str, &str)> = notes
             .iter()
             .map(|one| (one.mount_point.as_str(), one.note))
             .collect();

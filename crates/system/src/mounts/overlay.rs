@@ -20,8 +20,8 @@ impl Overlay {
 
     /// Reads super block options: `lowerdir=a:b`, since 6.8 `lowerdir+=a,lowerdir+=b` and `datadir+=c`.
     ///
-    /// Commas and blanks inside a path are escaped octally by the kernel, colons since 6.5 too; before, a colon inside
-    /// a path is a backslash (itself escaped as `\134`) and a colon.
+    /// Commas and blanks inside a path are escaped octally by the kernel, colons since 6.5 too; before, a
+    /// colon inside a path is a backslash (itself escaped as `\134`) and a colon.
     pub(super) fn parse(options: &[u8]) -> Overlay {
         let mut overlay = Overlay::default();
         let mut data = Vec::new();

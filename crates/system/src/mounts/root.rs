@@ -1,9 +1,10 @@
 //! The roots of mounts, from which paths are resolved without leaving the mount.
 //!
-//! A mount table is a picture of one moment. A path that led to a local file system then may lead to another now:
-//! something was mounted over one of its directories, or an automount point was reached. Whoever walks such a path
-//! asks a server that may never answer. So a path is resolved from the root of the mount that the table names, and the
-//! kernel is told to go no further than that mount (openat2(2): `RESOLVE_NO_XDEV`, `RESOLVE_BENEATH`).
+//! A mount table is a picture of one moment. A path that led to a local file system then may lead to another
+//! now: something was mounted over one of its directories, or an automount point was reached. Whoever walks
+//! such a path asks a server that may never answer. So a path is resolved from the root of the mount that the
+//! table names, and the kernel is told to go no further than that mount (openat2(2): `RESOLVE_NO_XDEV`,
+//! `RESOLVE_BENEATH`).
 
 use super::{Kind, LAYERS, MountTable, closed, strip_prefix};
 use crate::resolve;
@@ -37,8 +38,8 @@ pub(crate) struct Inside<'a> {
 }
 
 impl MountTable {
-    /// The mount of a path and the path from its root on. Nothing of the path is touched; the way to the mount point
-    /// is walked once.
+    /// The mount of a path and the path from its root on. Nothing of the path is touched; the way to the
+    /// mount point is walked once.
     pub(crate) fn inside(&self, index: usize, path: &[u8]) -> Result<Inside<'_>, Skip> {
         let mount = self.mounts.get(index).ok_or(Skip::NotLocal)?;
         let rest = strip_prefix(path, mount.mount_point.as_bytes()).ok_or(Skip::NotLocal)?;
@@ -64,15 +65,16 @@ impl MountTable {
         let root = resolve::open(CWD, point, LOOK, how).map_err(skip)?;
         // DONT_SYNC: should it be a server's by now, it is not asked.
         let flags = AtFlags::EMPTY_PATH | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
-        let found = rustix::fs::statx(&root, c"", flags, StatxFlags::MNT_ID).map_err(skip)?;
-        match found.stx_mask & StatxFlags::MNT_ID.bits() != 0 && found.stx_mnt_id == u64::from(mount.id) {
+        let facts = rustix::fs::statx(&root, c"", flags, StatxFlags::MNT_ID).map_err(skip)?;
+        match facts.stx_mask & StatxFlags::MNT_ID.bits() != 0 && facts.stx_mnt_id == u64::from(mount.id) {
             true => Ok(root),
             false => Err(Skip::NotLocal),
         }
     }
 
-    /// Whether the way to a mount point leads through no file system that may not answer. The first mount is taken as
-    /// it is: whoever runs here needs it. An automount point that is covered by what was mounted on it asks nobody.
+    /// Whether the way to a mount point leads through no file system that may not answer. The first mount is
+    /// taken as it is: whoever runs here needs it. An automount point that is covered by what was mounted on
+    /// it asks nobody.
     fn reachable(&self, index: usize) -> bool {
         let mut above = &self.mounts[index];
         for _ in 0..self.mounts.len() {
@@ -92,8 +94,8 @@ impl MountTable {
 }
 
 impl Inside<'_> {
-    /// Sees what is there. With `cached`, only if nothing has to be read for that ([`Skip::Cold`]).
-    pub fn look(&self, cached: bool) -> Result<OwnedFd, Skip> {
+    /// Opens what is there. With `cached`, only if nothing has to be read for that ([`Skip::Cold`]).
+    pub fn open(&self, cached: bool) -> Result<OwnedFd, Skip> {
         if self.path.is_empty() {
             return self.root.try_clone_to_owned().map_err(|_| Skip::Io(libc::EMFILE));
         }

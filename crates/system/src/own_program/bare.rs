@@ -1,4 +1,5 @@
-//! System calls and strings without a library: what runs before anything is relocated ([`super::first`]) may use nothing else.
+//! System calls and strings without a library: what runs before anything is relocated ([`super::first`]) may
+//! use nothing else.
 
 use core::arch::asm;
 
@@ -86,7 +87,8 @@ pub(super) fn fork() -> Option<usize> {
     usize::try_from(pid).ok()
 }
 
-/// The status of a child once it has ended. One whose status nobody is told (SIGCHLD is ignored) counts as killed.
+/// The status of a child once it has ended. One whose status nobody is told (SIGCHLD is ignored) counts as
+/// killed.
 #[inline(always)]
 pub(super) fn wait(pid: usize) -> i32 {
     let mut status = KILLED;
@@ -99,8 +101,8 @@ pub(super) fn wait(pid: usize) -> i32 {
     }
 }
 
-/// Whoever went on instead would run the command a second time: where a filter refuses exit_group(2), the one thread of this process ends, and where it
-/// refuses that, a fault ends it.
+/// Whoever went on instead would run the command a second time: where a filter refuses exit_group(2), the one
+/// thread of this process ends, and where it refuses that, a fault ends it.
 #[inline(always)]
 pub(super) fn exit(status: usize) -> ! {
     // SAFETY: ends the process; what is executed at last is no instruction.
@@ -128,7 +130,7 @@ pub(super) fn without_core() {
 /// # Safety
 /// Both end with a null character.
 #[inline(always)]
-pub(super) unsafe fn is(string: *const u8, text: *const u8) -> bool {
+pub(super) unsafe fn equals(string: *const u8, text: *const u8) -> bool {
     // SAFETY: as the caller says.
     unsafe { value_of(string, text).is_some_and(|rest| *rest == 0) }
 }

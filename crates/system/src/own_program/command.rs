@@ -10,13 +10,15 @@ const PATH: usize = libc::PATH_MAX as usize;
 /// Becomes the command, looked for as execvp(3) does; else says so, and ends as shells do then.
 ///
 /// # Safety
-/// `command` are its words, behind another word, and a null pointer; `environment` as well; `words` are those above.
+/// `command` are its words, behind another word, and a null pointer; `environment` as well; `words` are those
+/// above.
 #[unsafe(link_section = ".text.headstart_first")]
 pub(super) unsafe fn execute(command: *mut *const u8, environment: *const *const u8, words: *const u8) {
     let mut room = MaybeUninit::<[u8; PATH]>::uninit();
     let file = room.as_mut_ptr().cast::<u8>();
-    let mut found = false;
-    // SAFETY: strings that end with a null character; no more is written than there is room for, and of the arguments none before the command's.
+    let mut is_searched = false;
+    // SAFETY: strings that end with a null character; no more is written than there is room for, and of the
+    // arguments none before the command's.
     unsafe {
         let name = *command;
         let mut at = environment;
@@ -37,7 +39,8 @@ pub(super) unsafe fn execute(command: *mut *const u8, environment: *const *const
             let mut used = 0;
             while !is_path && *searched != 0 && *searched != b':' {
                 if used < PATH - 1 {
-                    // Volatile, or the compiler calls the C library's function for it, which is not there yet.
+                    // Volatile, or the compiler calls the C library's function for it, which is not there
+                    // yet.
                     file.add(used).write_volatile(*searched);
                     used += 1;
                 }
@@ -72,8 +75,9 @@ pub(super) unsafe fn execute(command: *mut *const u8, environment: *const *const
                     ];
                     call(number::EXECVE, words_of);
                 }
-                // As the session says it: a directory of the search that is none is no answer, a file in the place of the command's directory is one.
-                found |= error != libc::ENOENT && (is_path || error != libc::ENOTDIR);
+                // As the session says it: a directory of the search that is none is no answer, a file in the
+                // place of the command's directory is one.
+                is_searched |= error != libc::ENOENT && (is_path || error != libc::ENOTDIR);
             }
             if last {
                 break;
@@ -82,5 +86,5 @@ pub(super) unsafe fn execute(command: *mut *const u8, environment: *const *const
         let said = [2, words.add(NOT_RUN) as usize, NOT_RUN_END - NOT_RUN, 0, 0, 0];
         call(number::WRITE, said);
     }
-    exit(if found { 126 } else { 127 });
+    exit(if is_searched { 126 } else { 127 });
 }

@@ -1,17 +1,18 @@
-//! What headstart begins with: what a start needs of its own file, asked for in one go, and what leads to its state, before anything else is
-//! touched of either.
+//! What headstart begins with: what a start needs of its own file, asked for in one go, and what leads to its
+//! state, before anything else is touched of either.
 //!
-//! A cold program comes as it is needed: a major fault for each window of 128 KiB, and each waits for the one before. Until `main` of a
-//! static program they are thirty, most of them for relocations. So this is what it begins with, where somebody waits for it
-//! (`headstart run`, `headstart boot run`): `build.rs` of the command has the linker take `headstart_first` for the first instruction, and put it
-//! into the page that the program's header is in; it goes on to the C library's. The same script puts what a start needs before all the rest
-//! of the file: it ends with the program's data.
+//! A cold program comes as it is needed: a major fault for each window of 128 KiB, and each waits for the one
+//! before. Until `main` of a static program they are thirty, most of them for relocations. So this is what it
+//! begins with, where somebody waits for it (`headstart run`, `headstart boot run`): `build.rs` of the
+//! command has the linker take `headstart_first` for the first instruction, and put it into the page that the
+//! program's header is in; it goes on to the C library's. The same script puts what a start needs before all
+//! the rest of the file: it ends with the program's data.
 //!
-//! Nothing is relocated then and no library has begun: what runs here may use neither. It needs one page, and what it asks for comes in one
-//! sweep.
+//! Nothing is relocated then and no library has begun: what runs here may use neither. It needs one page, and
+//! what it asks for comes in one sweep.
 
 use super::bare::{
-    AT_FDCWD, KILLED, O_CLOEXEC, O_PATH, call, close, exit, fork, is, number, open, value_of, wait,
+    AT_FDCWD, KILLED, O_CLOEXEC, O_PATH, call, close, equals, exit, fork, number, open, value_of, wait,
     without_core,
 };
 use super::command::execute;
@@ -30,8 +31,9 @@ const MOST: usize = 64 << 20;
 /// Its pages where they are smallest.
 const MOST_PAGES: usize = MOST / 4096;
 
-// At the entry the stack pointer points to the number of arguments, and one register holds what is to be called at the end. All that runs
-// here, and the words that it knows, lie together: each other page would be another read.
+// At the entry the stack pointer points to the number of arguments, and one register holds what is to be
+// called at the end. All that runs here, and the words that it knows, lie together: each other page would be
+// another read.
 #[cfg(target_arch = "x86_64")]
 global_asm!(
     ".pushsection .text.headstart_first, \"ax\", @progbits",
@@ -52,7 +54,7 @@ global_asm!(
     "2:",
     words!(),
     ".popsection",
-    begin = sym begin,
+    begin = sym run_first,
     role = sym ROLE,
 );
 #[cfg(target_arch = "aarch64")]
@@ -75,7 +77,7 @@ global_asm!(
     words!(),
     ".balign 4",
     ".popsection",
-    begin = sym begin,
+    begin = sym run_first,
     role = sym ROLE,
 );
 
@@ -96,9 +98,9 @@ const HEADER_COUNT: usize = libc::AT_PHNUM as usize;
 /// # Safety
 /// `stack` is the stack pointer at the entry of a process, `words` are those above, `role` is [`ROLE`].
 #[unsafe(link_section = ".text.headstart_first")]
-unsafe extern "C" fn begin(stack: *mut usize, words: *const u8, role: *const AtomicU8) {
-    // SAFETY: their number, the arguments, a null pointer, the environment, a null pointer, pairs of words that end with a zero: the
-    // layout of every process.
+unsafe extern "C" fn run_first(stack: *mut usize, words: *const u8, role: *const AtomicU8) {
+    // SAFETY: their number, the arguments, a null pointer, the environment, a null pointer, pairs of words
+    // that end with a zero: the layout of every process.
     unsafe {
         let count = *stack;
         let arguments: *mut *const u8 = stack.add(1).cast();
@@ -118,17 +120,17 @@ unsafe extern "C" fn begin(stack: *mut usize, words: *const u8, role: *const Ato
         while number < count && command == count {
             let word = *arguments.add(number);
             number += 1;
-            if is(word, words.add(END_OF_OPTIONS)) {
+            if equals(word, words.add(END_OF_OPTIONS)) {
                 command = number;
                 break;
-            } else if !waited_for && is(word, words.add(RUN)) {
+            } else if !waited_for && equals(word, words.add(RUN)) {
                 waited_for = true;
-            } else if is(word, words.add(OPTION)) && number < count {
+            } else if equals(word, words.add(OPTION)) && number < count {
                 state = *arguments.add(number);
                 number += 1;
             } else if let Some(value) = value_of(word, words.add(OPTION_WITH_VALUE)) {
                 state = value;
-            } else if is(word, words.add(NAME)) || is(word, words.add(CONTROL)) {
+            } else if equals(word, words.add(NAME)) || equals(word, words.add(CONTROL)) {
                 number += 1;
             } else if *word != b'-' {
                 match waited_for {
@@ -158,8 +160,8 @@ unsafe extern "C" fn begin(stack: *mut usize, words: *const u8, role: *const Ato
         }
         let pairs: *const usize = at.add(1).cast();
         if has_command && is_risky(words) {
-            // What is asked for ahead is asked for by a process that may be killed for it. It is waited for: the command would count it among its
-            // children, and its control group among its tasks.
+            // What is asked for ahead is asked for by a process that may be killed for it. It is waited for:
+            // the command would count it among its children, and its control group among its tasks.
             match fork() {
                 Some(0) => {
                     without_core();
@@ -202,18 +204,21 @@ unsafe extern "C" fn begin(stack: *mut usize, words: *const u8, role: *const Ato
 const NOT_REHEARSED: usize = 101;
 /// The status with which the command line is refused.
 const USAGE: i32 = 2;
-/// Asks for what a start needs of this program's file and, if that was not in memory, of the way to the state.
+/// Asks for what a start needs of this program's file and, if that was not in memory, of the way to the
+/// state.
 ///
 /// # Safety
-/// `pairs` are words that end with a zero, `state` is a string that ends with a null character, `words` are those above.
+/// `pairs` are words that end with a zero, `state` is a string that ends with a null character, `words` are
+/// those above.
 #[unsafe(link_section = ".text.headstart_first")]
 unsafe fn ahead(pairs: *const usize, state: *const u8, words: *const u8) {
     // SAFETY: as the caller says.
     unsafe {
-        let page = told(pairs, PAGE_SIZE);
-        // Each by itself: to tell one of three the compiler would make a table, which is a read of another page.
-        let headers = told(pairs, HEADERS) as *const libc::Elf64_Phdr;
-        let needed = needed(headers, told(pairs, HEADER_COUNT));
+        let page = auxiliary_value(pairs, PAGE_SIZE);
+        // Each by itself: to tell one of three the compiler would make a table, which is a read of another
+        // page.
+        let headers = auxiliary_value(pairs, HEADERS) as *const libc::Elf64_Phdr;
+        let needed = needed(headers, auxiliary_value(pairs, HEADER_COUNT));
         let Some(program) = open(AT_FDCWD, words.add(SELF), O_CLOEXEC) else {
             return;
         };
@@ -238,7 +243,7 @@ unsafe fn ahead(pairs: *const usize, state: *const u8, words: *const u8) {
 /// # Safety
 /// Pairs of words that end with a zero.
 #[inline(always)]
-unsafe fn told(mut pairs: *const usize, number: usize) -> usize {
+unsafe fn auxiliary_value(mut pairs: *const usize, number: usize) -> usize {
     // SAFETY: as the caller says.
     unsafe {
         while *pairs != 0 {
@@ -272,9 +277,9 @@ unsafe fn needed(mut headers: *const libc::Elf64_Phdr, count: usize) -> usize {
     end
 }
 
-/// Asks for the first `needed` bytes of a program, unless half of them are in memory: then it was used of late, and what is missing is what
-/// nobody uses. Whether it did. Before them it asks for what its attribute `way` names. Waits for nothing but the file's extent map. What cannot be asked for
-/// comes as it is needed.
+/// Asks for the first `needed` bytes of a program, unless half of them are in memory: then it was used of
+/// late, and what is missing is what nobody uses. Whether it did. Before them it asks for what its attribute
+/// `way` names. Waits for nothing but the file's extent map. What cannot be asked for comes as it is needed.
 ///
 /// # Safety
 /// `way` is a string that ends with a null character.
@@ -290,7 +295,8 @@ pub(super) unsafe fn ask_for(program: usize, page: usize, needed: usize, way: *c
     let mut there = MaybeUninit::<[u8; MOST_PAGES]>::uninit();
     let answer = there.as_mut_ptr().cast::<u8>();
     let (read, shared) = (libc::PROT_READ as usize, libc::MAP_SHARED as usize);
-    // SAFETY: maps it anywhere, has as many bytes written as it has pages, and unmaps it: nothing else is there.
+    // SAFETY: maps it anywhere, has as many bytes written as it has pages, and unmaps it: nothing else is
+    // there.
     let resident = unsafe {
         let map = call(number::MMAP, [0, size, read, shared, program, 0]);
         let Ok(map) = usize::try_from(map) else {

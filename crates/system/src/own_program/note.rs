@@ -1,4 +1,5 @@
-//! Notes what leads to headstart's state at the program's own file, for the next one that begins with both on a cold disk (`way`).
+//! Notes what leads to headstart's state at the program's own file, for the next one that begins with both on
+//! a cold disk (`way`).
 
 use super::{path, way};
 use crate::device::DeviceFacts;
@@ -21,10 +22,11 @@ const _: () = assert!(MOST <= way::MOST);
 /// No more of what a path has in metadata: its inode, and the blocks of a small directory.
 const BLOCKS: usize = 3;
 
-/// Notes at the program's file where on its device these files, and the directories that lead to them, have their inodes and blocks: of the first of them first,
-/// for not all may fit. And where by `costs` the device is filled as it is read, the first page of their data: read by way of the device it is not in memory for who
-/// reads the file, but it is fetched. Where the program is on another device, or the attribute cannot be written, nothing is noted, and each block is
-/// read as it is needed.
+/// Notes at the program's file where on its device these files, and the directories that lead to them, have
+/// their inodes and blocks: of the first of them first, for not all may fit. And where by `costs` the device
+/// is filled as it is read, the first page of their data: read by way of the device it is not in memory for
+/// who reads the file, but it is fetched. Where the program is on another device, or the attribute cannot be
+/// written, nothing is noted, and each block is read as it is needed.
 pub fn note_way(paths: &[&Path], costs: &Costs<'_>) {
     // Without it the kernel says that there is no such attribute, and lets none be made.
     if !capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_ADMIN)) {
@@ -240,10 +242,10 @@ mod tests {
         let own = of(&[&state]);
         let mut paths = vec![state.as_path()];
         paths.extend(others.iter().map(|path| path.as_path()));
-        let all = of(&paths);
-        assert!(own.len() < all.len() && all.len() <= MOST && all.len() > MOST - 4);
-        let all = pages(&all);
-        assert!(pages(&own).iter().all(|page| all.contains(page)));
+        let whole = of(&paths);
+        assert!(own.len() < whole.len() && whole.len() <= MOST && whole.len() > MOST - 4);
+        let whole_pages = pages(&whole);
+        assert!(pages(&own).iter().all(|page| whole_pages.contains(page)));
         // And it fits into the inode, where it costs no read.
         note(&program, &paths, &|_| None).unwrap();
         assert_eq!(

@@ -4,8 +4,8 @@ use super::bare::{AT_FDCWD, O_CLOEXEC, call, close, number, open, value_of};
 use super::words::{NO_FILTER, NOWHERE, STATUS};
 use core::mem::MaybeUninit;
 
-/// The limits under which what headstart does may fail, for it needs some of it before the command runs: memory of its own, address space,
-/// stack, open files.
+/// The limits under which what headstart does may fail, for it needs some of it before the command runs:
+/// memory of its own, address space, stack, open files.
 pub(super) const LIMITS: [(usize, u64); 4] = [
     (libc::RLIMIT_DATA as usize, 64 << 20),
     (libc::RLIMIT_AS as usize, 256 << 20),
@@ -13,8 +13,9 @@ pub(super) const LIMITS: [(usize, u64); 4] = [
     (libc::RLIMIT_NOFILE as usize, 64),
 ];
 
-/// Of a command line that is longer, headstart would make copies that take more memory than the command's control group may have left: a list of 100,000
-/// words takes 12 MB. Words, and bytes but for those of the last one.
+/// Of a command line that is longer, headstart would make copies that take more memory than the command's
+/// control group may have left: a list of 100,000 words takes 12 MB. Words, and bytes but for those of the
+/// last one.
 pub(super) const MOST_WORDS: usize = 8192;
 pub(super) const MOST_BYTES: usize = 256 << 10;
 
@@ -29,8 +30,8 @@ pub(super) unsafe fn is_long(arguments: *const *const u8, count: usize) -> bool 
     count > MOST_WORDS || bytes > MOST_BYTES
 }
 
-/// Whether a call of this process may be the end of it: where a filter of system calls is (seccomp(2)), or may be, and where limits are low.
-/// Asked by what each shell calls, too.
+/// Whether a call of this process may be the end of it: where a filter of system calls is (seccomp(2)), or
+/// may be, and where limits are low. Asked by what each shell calls, too.
 ///
 /// # Safety
 /// `words` are those above.
@@ -53,7 +54,8 @@ pub(super) fn is_low((limit, least): (usize, u64)) -> bool {
     }
 }
 
-/// Bytes of /proc/self/status that are looked at. Who is in so many groups that the line lies behind that counts as filtered.
+/// Bytes of /proc/self/status that are looked at. Who is in so many groups that the line lies behind that
+/// counts as filtered.
 pub(super) const STATUS_BYTES: usize = 4096;
 
 /// # Safety
@@ -62,7 +64,8 @@ pub(super) const STATUS_BYTES: usize = 4096;
 pub(super) unsafe fn is_filtered(words: *const u8) -> bool {
     let mut room = MaybeUninit::<[u8; STATUS_BYTES]>::uninit();
     let text = room.as_mut_ptr().cast::<u8>();
-    // SAFETY: the kernel fills as much as it says, the rest is not looked at: the line that is looked for ends before its last byte.
+    // SAFETY: the kernel fills as much as it says, the rest is not looked at: the line that is looked for
+    // ends before its last byte.
     unsafe {
         let Some(file) = open(AT_FDCWD, words.add(STATUS), O_CLOEXEC) else {
             return true;
@@ -84,8 +87,9 @@ pub(super) unsafe fn is_filtered(words: *const u8) -> bool {
     true
 }
 
-/// Whether the runtime can begin: it aborts where it is refused what it does to signals, or a look at the standard descriptors, and where one of them is
-/// closed and /dev/null cannot be opened in its place. Where its signal is refused, too, it aborts by a fault, which the kernel logs.
+/// Whether the runtime can begin: it aborts where it is refused what it does to signals, or a look at the
+/// standard descriptors, and where one of them is closed and /dev/null cannot be opened in its place. Where
+/// its signal is refused, too, it aborts by a fault, which the kernel logs.
 ///
 /// # Safety
 /// `words` are those above.
@@ -127,14 +131,15 @@ pub(super) unsafe fn can_begin(words: *const u8) -> bool {
     }
 }
 
-/// What a scout has to say nobody asked for: standard output and error lead nowhere from now on, in this process. False where a filter refuses that, or there is no /dev/null: a
-/// worker cannot be made then either.
+/// What a scout has to say nobody asked for: standard output and error lead nowhere from now on, in this
+/// process. False where a filter refuses that, or there is no /dev/null: a worker cannot be made then either.
 ///
 /// # Safety
 /// `words` are those above.
 #[inline(always)]
 pub(super) unsafe fn be_silent(words: *const u8) -> bool {
-    // SAFETY: a string. Whoever opens is given the lowest number, and what else renames descriptors (dup3) may be refused.
+    // SAFETY: a string. Whoever opens is given the lowest number, and what else renames descriptors (dup3)
+    // may be refused.
     unsafe {
         let flags = libc::O_WRONLY as usize;
         let Some(nowhere) = open(AT_FDCWD, words.add(NOWHERE), flags) else {

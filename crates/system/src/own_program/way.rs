@@ -1,8 +1,10 @@
-//! What leads to headstart's state, asked for by the program's first instructions: blocks of the device that the program's own file names in an
-//! attribute (`own_way.rs` writes it; the inode is in memory when a program runs, and with it what is kept there).
+//! What leads to headstart's state, asked for by the program's first instructions: blocks of the device that
+//! the program's own file names in an attribute (`own_way.rs` writes it; the inode is in memory when a
+//! program runs, and with it what is kept there).
 //!
-//! On the way to a file each directory is two reads that wait for one another, its inode and its blocks; so asked for, all come at once. They are
-//! a hint and no more: whatever lies there now, a page of the device is read in vain at worst.
+//! On the way to a file each directory is two reads that wait for one another, its inode and its blocks; so
+//! asked for, all come at once. They are a hint and no more: whatever lies there now, a page of the device is
+//! read in vain at worst.
 //!
 //! `headstart-init` is built with this file, too; no library has begun in either, and none may be used.
 
@@ -43,11 +45,13 @@ pub mod of_processor {
     pub const RDEV: usize = 32;
 }
 
-/// Asks for the blocks that the attribute `name` of the open file `program` names: the path of a device, a null character, and numbers of 32 bits, each a
-/// page of that device. Only of the device that the file itself is on. Waits for nothing.
+/// Asks for the blocks that the attribute `name` of the open file `program` names: the path of a device, a
+/// null character, and numbers of 32 bits, each a page of that device. Only of the device that the file
+/// itself is on. Waits for nothing.
 ///
 /// # Safety
-/// `name` is a string that ends with a null character, `call` makes the system call of a number with these arguments.
+/// `name` is a string that ends with a null character, `call` makes the system call of a number with these
+/// arguments.
 #[inline(always)]
 pub unsafe fn ask_for(program: usize, name: *const u8, call: impl Fn(usize, [usize; 6]) -> isize) {
     let mut room = MaybeUninit::<[u8; MOST]>::uninit();

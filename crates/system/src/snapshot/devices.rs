@@ -62,7 +62,7 @@ impl<'a> DeviceTable<'a> {
         }
         let index = self.devices.len() as u32;
         self.devices
-            .push(self.look(self.mounts.by_device(number.0, number.1).unwrap_or(mount)));
+            .push(self.read_device(self.mounts.by_device(number.0, number.1).unwrap_or(mount)));
         self.by_number.insert(number, index);
         index
     }
@@ -82,7 +82,7 @@ impl<'a> DeviceTable<'a> {
         ext4.metadata_of(node.inode, &want).unwrap_or_default()
     }
 
-    fn look(&self, mount: &Mount) -> (Device, Option<Ext4>) {
+    fn read_device(&self, mount: &Mount) -> (Device, Option<Ext4>) {
         let facts = DeviceFacts::of_mount(mount);
         let node = facts.as_ref().and_then(|facts| facts.node.as_deref());
         let ext4 = node
@@ -129,13 +129,15 @@ impl<'a> DeviceTable<'a> {
     }
 }
 
-/// Whether where this file system says that a file lies is where it lies on the device: btrfs has addresses of its own.
+/// Whether where this file system says that a file lies is where it lies on the device: btrfs has addresses
+/// of its own.
 fn has_addresses(fstype: &str) -> bool {
     matches!(fstype, "ext2" | "ext3" | "ext4" | "xfs")
 }
 
-/// Whether the file system looks for its metadata in the block device's page cache: the ext4 driver does, which serves
-/// ext2 and ext3 too on most kernels. The ext2 driver keeps directories in page caches of their own.
+/// Whether the file system looks for its metadata in the block device's page cache: the ext4 driver does,
+/// which serves ext2 and ext3 too on most kernels. The ext2 driver keeps directories in page caches of their
+/// own.
 fn found_by_block(mount: &Mount, facts: Option<&DeviceFacts>) -> bool {
     let driver = |facts: &DeviceFacts| {
         Path::new("/sys/fs/ext4")
@@ -153,7 +155,8 @@ fn open_ext4(node: &Path) -> Option<Ext4> {
     Ext4::open(node).ok()
 }
 
-/// A mounted file system's UUID: from the kernel (6.9 and later), else from the super block if that can be read.
+/// A mounted file system's UUID: from the kernel (6.9 and later), else from the super block if that can be
+/// read.
 fn uuid(mounts: &MountTable, mount: &Mount, node: Option<&Path>) -> [u8; 16] {
     let root = open_root(mounts, mount).ok();
     let told = root.and_then(|fd| crate::sys::fs_uuid(fd.as_fd()).ok());
@@ -161,7 +164,8 @@ fn uuid(mounts: &MountTable, mount: &Mount, node: Option<&Path>) -> [u8; 16] {
         .unwrap_or_default()
 }
 
-/// (magic number, where it is, where the UUID is), from the file systems' documentation of their super blocks.
+/// (magic number, where it is, where the UUID is), from the file systems' documentation of their super
+/// blocks.
 fn uuid_on_device(fstype: &str, node: &Path) -> Option<[u8; 16]> {
     let device = File::open(node).ok()?;
     let (magic, at, uuid_at): (&[u8], u64, u64) = match fstype {
@@ -172,9 +176,9 @@ fn uuid_on_device(fstype: &str, node: &Path) -> Option<[u8; 16]> {
         "f2fs" => (&[0x10, 0x20, 0xF5, 0xF2], 1024, 1024 + 108),
         _ => return None,
     };
-    let mut found = vec![0; magic.len()];
-    device.read_exact_at(&mut found, at).ok()?;
+    let mut bytes = vec![0; magic.len()];
+    device.read_exact_at(&mut bytes, at).ok()?;
     let mut uuid = [0; 16];
     device.read_exact_at(&mut uuid, uuid_at).ok()?;
-    (found == magic).then_some(uuid)
+    (bytes == magic).then_some(uuid)
 }

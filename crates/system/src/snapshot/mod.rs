@@ -1,18 +1,19 @@
 //! What a list of paths is on this machine, now: the facts that a plan is made from.
 //!
-//! Each path is walked component by component, so that the directories and symbolic links on the way are known too:
-//! they have to be read before the file can. What is not on a local file system is never touched, except that file
-//! systems in memory are walked through (a symbolic link in `/run` may lead to a disk).
+//! Each path is walked component by component, so that the directories and symbolic links on the way are
+//! known too: they have to be read before the file can. What is not on a local file system is never touched,
+//! except that file systems in memory are walked through (a symbolic link in `/run` may lead to a disk).
 //!
-//! An overlay's paths are followed into its layers, for it is there that inodes, directories and data are read; the
-//! overlay's own entry has the data's extents and the device of the layer the file was found in, and no metadata.
+//! An overlay's paths are followed into its layers, for it is there that inodes, directories and data are
+//! read; the overlay's own entry has the data's extents and the device of the layer the file was found in,
+//! and no metadata.
 
 mod devices;
 mod walk;
 
 use devices::DeviceTable;
 use headstart_model::FilePath;
-use headstart_model::machine::{Cost, Device, FileFacts, FirstTouch, Found, Machine};
+use headstart_model::machine::{Cost, Device, FileFacts, FirstTouch, Machine, PathKind};
 use std::collections::HashSet;
 use std::io;
 use walk::{Node, Walk};
@@ -46,10 +47,11 @@ pub type Costs<'a> = dyn Fn(&DeviceIdentity) -> Option<(Cost, Option<FirstTouch>
 pub struct Options<'a> {
     /// Measured costs; where there is none the device's class is guessed.
     pub costs: &'a Costs<'a>,
-    /// Whether to look for metadata on block devices. Without, [`Device::metadata_by_block`] is false everywhere.
+    /// Whether to look for metadata on block devices. Without, [`Device::metadata_by_block`] is false
+    /// everywhere.
     pub metadata: bool,
-    /// Whether all files are opened, though somebody looks at each that is ([`crate::open_cost::dear`]). Else generation and extents of most
-    /// are left out then.
+    /// Whether all files are opened, though somebody looks at each that is ([`crate::open_cost::dear`]). Else
+    /// generation and extents of most are left out then.
     pub opens_all: bool,
 }
 
@@ -65,15 +67,16 @@ impl Default for Options<'_> {
 
 /// Takes a snapshot. Fails only if the mount table or the memory's state cannot be read.
 ///
-/// Every wanted path has an entry. One that leads through symbolic links has the facts of what it leads to, without
-/// metadata, which is in the entries of the links, directories and file on the way; one that is itself a
-/// symbolic link has an entry as such, and its target another.
+/// Every wanted path has an entry. One that leads through symbolic links has the facts of what it leads to,
+/// without metadata, which is in the entries of the links, directories and file on the way; one that is
+/// itself a symbolic link has an entry as such, and its target another.
 ///
-/// They are looked at in this order. What is kept of them is bounded (some 64 MiB), and so is how far they lead: of those behind, nothing is found then.
+/// They are looked at in this order. What is kept of them is bounded (some 64 MiB), and so is how far they
+/// lead: of those behind, nothing is found then.
 pub fn snapshot(wanted: &[Wanted], options: &Options<'_>) -> io::Result<Machine> {
     let mounts = crate::mounts::MountTable::read()?;
     let mut walk = Walk::new(&mounts, options.opens_all);
-    let reached: Vec<Result<usize, Found>> = wanted
+    let reached: Vec<Result<usize, PathKind>> = wanted
         .iter()
         .map(|w| walk.want(w.path.as_bytes(), w.need))
         .collect();
@@ -107,7 +110,7 @@ pub fn device_at(path: &FilePath, options: &Options<'_>) -> io::Result<Option<De
 }
 
 fn facts(node: &Node, nodes: &[Node], table: &mut DeviceTable<'_>) -> FileFacts {
-    let there = !matches!(node.found, Found::Missing | Found::NotLocal);
+    let there = !matches!(node.found, PathKind::Missing | PathKind::NotLocal);
     // What an overlay shows is read from the layer that has it.
     let below = node
         .layers
@@ -135,7 +138,7 @@ fn facts(node: &Node, nodes: &[Node], table: &mut DeviceTable<'_>) -> FileFacts 
     }
 }
 
-fn alias(path: &FilePath, target: Result<&FileFacts, Found>) -> FileFacts {
+fn alias(path: &FilePath, target: Result<&FileFacts, PathKind>) -> FileFacts {
     let nothing = |found| FileFacts {
         path: path.clone(),
         found,

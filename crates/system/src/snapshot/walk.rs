@@ -7,20 +7,21 @@ use crate::mounts::{Kind, MountTable};
 use crate::open::{Skip, reopen, stat_pin};
 use crate::open_cost;
 use headstart_model::FilePath;
-use headstart_model::machine::{Extent, Found};
+use headstart_model::machine::{Extent, PathKind};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 
 /// Symbolic links followed on one path, as the kernel's MAXSYMLINKS.
 const MAX_LINKS: u32 = 40;
 
-/// What is kept of all that is looked at may take so many bytes; of each path it is `NODE`, its length `COPIES` times, and its extents twice.
+/// What is kept of all that is looked at may take so many bytes; of each path it is `NODE`, its length
+/// `COPIES` times, and its extents twice.
 const KEPT: usize = 64 << 20;
 const NODE: usize = 640;
 const COPIES: usize = 4;
 
-/// So many bytes of paths are walked through, each as often as one goes through it: whoever can make links has a short path lead through
-/// thousands of directories. A boot's have some ten million.
+/// So many bytes of paths are walked through, each as often as one goes through it: whoever can make links
+/// has a short path lead through thousands of directories. A boot's have some ten million.
 const WALKED: usize = 256 << 20;
 
 /// A path that was looked at.
@@ -29,7 +30,7 @@ pub struct Node {
     /// The path, without symbolic links before its last component.
     pub path: FilePath,
     /// What is there.
-    pub found: Found,
+    pub found: PathKind,
     /// Index of its mount.
     pub mount: Option<usize>,
     /// Inode number.
@@ -94,7 +95,7 @@ impl<'a> Walk<'a> {
             left_to_walk: WALKED,
             opened: (!opens_all).then_some(0),
         };
-        walk.look(b"/".to_vec(), mounts.index_of(b"/"), &[]);
+        walk.visit(b"/".to_vec(), mounts.index_of(b"/"), &[]);
         walk
     }
 
@@ -103,9 +104,9 @@ impl<'a> Walk<'a> {
         &self.nodes
     }
 
-    /// Walks to a path and notes what it is wanted for. Gives the index of what it leads to, links followed, or what is
-    /// found at it if the way ends before. Where there is no room for more, nothing is found.
-    pub fn want(&mut self, path: &[u8], need: Need) -> Result<usize, Found> {
+    /// Walks to a path and notes what it is wanted for. Gives the index of what it leads to, links followed,
+    /// or what is found at it if the way ends before. Where there is no room for more, nothing is found.
+    pub fn want(&mut self, path: &[u8], need: Need) -> Result<usize, PathKind> {
         let index = self.walk(path)?;
         self.need(index, need);
         let node = &self.nodes[index];
@@ -136,9 +137,9 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn walk(&mut self, path: &[u8]) -> Result<usize, Found> {
+    fn walk(&mut self, path: &[u8]) -> Result<usize, PathKind> {
         if path.first() != Some(&b'/') {
-            return Err(Found::Missing);
+            return Err(PathKind::Missing);
         }
         let mut todo = components(path);
         let (mut at, mut links) = (0, 0);
@@ -146,14 +147,14 @@ impl<'a> Walk<'a> {
             let length = self.nodes[at].path.as_bytes().len() + name.len();
             self.left_to_walk = self.left_to_walk.saturating_sub(length);
             if self.left_to_walk == 0 || self.left_to_keep == 0 {
-                return Err(Found::Missing);
+                return Err(PathKind::Missing);
             }
             if self.nodes[at].step != Step::Into {
-                let elsewhere = self.nodes[at].found == Found::NotLocal;
+                let elsewhere = self.nodes[at].found == PathKind::NotLocal;
                 return Err(if elsewhere {
-                    Found::NotLocal
+                    PathKind::NotLocal
                 } else {
-                    Found::Missing
+                    PathKind::Missing
                 });
             }
             if name == b".." {
@@ -164,7 +165,7 @@ impl<'a> Walk<'a> {
             if self.nodes[at].step == Step::Follow {
                 links += 1;
                 if links > MAX_LINKS {
-                    return Err(Found::Missing);
+                    return Err(PathKind::Missing);
                 }
                 let target = &self.nodes[at].target;
                 let absolute = target.first() == Some(&b'/');
@@ -200,42 +201,43 @@ impl<'a> Walk<'a> {
             Vec::new()
         };
         let layers = self.in_layers(&layers, name);
-        self.look(path, mount, &layers)
+        self.visit(path, mount, &layers)
     }
 
-    /// Where a name of an overlay's directory is in the layers. Files hide what is below them, directories are merged.
+    /// Where a name of an overlay's directory is in the layers. Files hide what is below them, directories
+    /// are merged.
     fn in_layers(&mut self, layers: &[usize], name: &[u8]) -> Vec<usize> {
-        let mut found = Vec::new();
+        let mut nodes = Vec::new();
         for layer in layers {
             if self.nodes[*layer].step != Step::Into {
                 continue;
             }
             let index = self.child(*layer, name);
             match self.nodes[index].step {
-                Step::Into => found.push(index),
+                Step::Into => nodes.push(index),
                 Step::Whiteout => break,
                 Step::Follow => {
-                    found.push(index);
+                    nodes.push(index);
                     break;
                 }
-                Step::Stop if self.nodes[index].found == Found::Missing => {}
+                Step::Stop if self.nodes[index].found == PathKind::Missing => {}
                 Step::Stop => {
-                    found.push(index);
+                    nodes.push(index);
                     break;
                 }
             }
         }
-        found
+        nodes
     }
 
     /// Looks at a path that has no node yet.
-    fn look(&mut self, path: Vec<u8>, mount: Option<usize>, layers: &[usize]) -> usize {
+    fn visit(&mut self, path: Vec<u8>, mount: Option<usize>, layers: &[usize]) -> usize {
         let index = self.nodes.len();
         self.keep(NODE + COPIES * path.len());
         self.by_path.insert(path.clone(), index);
         self.nodes.push(Node {
             path: FilePath::from(path),
-            found: Found::NotLocal,
+            found: PathKind::NotLocal,
             mount,
             inode: 0,
             generation: 0,
@@ -260,32 +262,32 @@ impl<'a> Walk<'a> {
     }
 
     fn pin(&mut self, index: usize, kind: Kind) {
-        let seen = self.see(index);
+        let seen = self.open_node(index);
         let node = &mut self.nodes[index];
         let (fd, stat) = match seen {
             Ok(found) => found,
             // Something else was mounted there just now.
             Err(Skip::NotLocal) => return,
             Err(Skip::Missing) => {
-                node.found = Found::Missing;
+                node.found = PathKind::Missing;
                 return;
             }
             // No permission, or it changed just now: nothing that could be opened.
             Err(_) => {
-                node.found = Found::Special;
+                node.found = PathKind::Special;
                 return;
             }
         };
         (node.inode, node.size, node.mtime_ns) = (stat.inode, stat.size, stat.mtime_ns);
         (node.owner, node.others_may_write) = (stat.owner, stat.others_may_write());
         let (found, step) = match stat.kind {
-            Type::File => (Found::File, Step::Stop),
-            Type::Directory => (Found::Directory, Step::Into),
-            Type::Symlink => (Found::Symlink, Step::Follow),
+            Type::File => (PathKind::File, Step::Stop),
+            Type::Directory => (PathKind::Directory, Step::Into),
+            Type::Symlink => (PathKind::Symlink, Step::Follow),
             Type::Special if stat.mode & 0o170_000 == 0o020_000 && stat.rdev == (0, 0) => {
-                (Found::Special, Step::Whiteout)
+                (PathKind::Special, Step::Whiteout)
             }
-            Type::Special => (Found::Special, Step::Stop),
+            Type::Special => (PathKind::Special, Step::Stop),
         };
         if kind == Kind::Local {
             node.found = found;
@@ -297,10 +299,10 @@ impl<'a> Walk<'a> {
     }
 
     /// Sees what is at a node's path, without leaving its mount.
-    fn see(&self, index: usize) -> Result<(OwnedFd, Stat), Skip> {
+    fn open_node(&self, index: usize) -> Result<(OwnedFd, Stat), Skip> {
         let node = &self.nodes[index];
         let mount = node.mount.ok_or(Skip::NotLocal)?;
-        let fd = self.mounts.inside(mount, node.path.as_bytes())?.look(false)?;
+        let fd = self.mounts.inside(mount, node.path.as_bytes())?.open(false)?;
         let stat = stat_pin(fd.as_fd())?;
         Ok((fd, stat))
     }
@@ -322,8 +324,9 @@ impl<'a> Walk<'a> {
             .layers()
             .map(|layer| crate::mounts::join(layer.as_bytes(), inside))
             .collect();
-        // While they are walked to, possibly through this very overlay, it has no layers: that ends the recursion. What lies in the overlay itself
-        // is none: in a container a layer's name leads there, or nowhere.
+        // While they are walked to, possibly through this very overlay, it has no layers: that ends the
+        // recursion. What lies in the overlay itself is none: in a container a layer's name leads there, or
+        // nowhere.
         let above = self.nodes[index].mount;
         let mut layers = Vec::new();
         for path in &paths {
@@ -333,10 +336,10 @@ impl<'a> Walk<'a> {
         self.nodes[index].layers = layers;
     }
 
-    /// Generation and extents of a regular file. Where somebody looks at each file that is opened neither is known of most: no plan is worth
-    /// that.
+    /// Generation and extents of a regular file. Where somebody looks at each file that is opened neither is
+    /// known of most: no plan is worth that.
     fn map(&mut self, index: usize) {
-        if self.nodes[index].found != Found::File {
+        if self.nodes[index].found != PathKind::File {
             return;
         }
         if let Some(opened) = &mut self.opened {
@@ -345,7 +348,9 @@ impl<'a> Walk<'a> {
             }
             *opened += 1;
         }
-        let Ok((pin, stat)) = self.see(index) else { return };
+        let Ok((pin, stat)) = self.open_node(index) else {
+            return;
+        };
         let node = &mut self.nodes[index];
         if stat.kind != Type::File || stat.inode != node.inode {
             return;

@@ -51,7 +51,8 @@ pub fn targets(control: BorrowedFd<'_>, (major, minor): (u32, u32), table: bool)
     // huge_encode_dev(), include/linux/kdev_t.h: as stat(2) has it where numbers are small.
     bytes[DEVICE..][..8].copy_from_slice(&rustix::fs::makedev(major, minor).to_ne_bytes());
     let at = bytes.as_mut_ptr();
-    // SAFETY: the kernel reads and writes `data_size` bytes at most, which the buffer has; it is aligned as struct dm_ioctl is.
+    // SAFETY: the kernel reads and writes `data_size` bytes at most, which the buffer has; it is aligned as
+    // struct dm_ioctl is.
     check(unsafe { libc::ioctl(control.as_raw_fd(), DM_TABLE_STATUS as _, at) }.into())?;
     parse(bytes).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
@@ -100,7 +101,7 @@ mod tests {
     use super::*;
 
     /// As the kernel fills it: offsets from the first target, strings behind each.
-    fn told(targets: &[(&str, u64, &str)]) -> Vec<u8> {
+    fn kernel_answer(targets: &[(&str, u64, &str)]) -> Vec<u8> {
         let mut bytes = vec![0; HEADER];
         bytes[DATA_START..][..4].copy_from_slice(&(HEADER as u32).to_ne_bytes());
         bytes[TARGET_COUNT..][..4].copy_from_slice(&(targets.len() as u32).to_ne_bytes());
@@ -121,16 +122,19 @@ mod tests {
 
     #[test]
     fn each_target_is_told_with_its_words() {
-        let bytes = told(&[("thin", 8, "4 7"), ("linear", 16, "253:0 2048")]);
-        let found = parse(&bytes).unwrap();
-        let of = |one: &Target| (one.kind.clone(), one.length, one.text.clone());
-        assert_eq!(of(&found[0]), ("thin".into(), 4096, "4 7".into()));
-        assert_eq!(of(&found[1]), ("linear".into(), 8192, "253:0 2048".into()));
+        let bytes = kernel_answer(&[("thin", 8, "4 7"), ("linear", 16, "253:0 2048")]);
+        let targets = parse(&bytes).unwrap();
+        let facts_of = |one: &Target| (one.kind.clone(), one.length, one.text.clone());
+        assert_eq!(facts_of(&targets[0]), ("thin".into(), 4096, "4 7".into()));
+        assert_eq!(
+            facts_of(&targets[1]),
+            ("linear".into(), 8192, "253:0 2048".into())
+        );
     }
 
     #[test]
     fn what_is_cut_off_or_leads_nowhere_is_no_answer_and_no_hang() {
-        let mut bytes = told(&[("thin", 8, "4 7"), ("thin", 8, "4 7")]);
+        let mut bytes = kernel_answer(&[("thin", 8, "4 7"), ("thin", 8, "4 7")]);
         bytes[HEADER + NEXT..][..4].copy_from_slice(&0u32.to_ne_bytes());
         bytes[TARGET_COUNT..][..4].copy_from_slice(&u32::MAX.to_ne_bytes());
         assert_eq!(parse(&bytes).unwrap().len(), 1);

@@ -62,8 +62,8 @@ struct HandleRequest {
     answer_length: *mut u32,
 }
 
-/// Opens a file anew, for reading and writing, on the mount that `mount` is on: what is done by this descriptor changes no time of
-/// the file.
+/// Opens a file anew, for reading and writing, on the mount that `mount` is on: what is done by this
+/// descriptor changes no time of the file.
 pub fn open_again(mount: BorrowedFd<'_>, file: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     // struct xfs_handle has 24 bytes.
     let (mut handle, mut length) = ([0u64; 8], 0u32);
@@ -76,8 +76,8 @@ pub fn open_again(mount: BorrowedFd<'_>, file: BorrowedFd<'_>) -> io::Result<Own
         answer: handle.as_mut_ptr().cast(),
         answer_length: &raw mut length,
     };
-    // SAFETY: the kernel reads struct xfs_fsop_handlereq and writes a handle of at most 24 bytes, and its length, to where the
-    // last two fields point.
+    // SAFETY: the kernel reads struct xfs_fsop_handlereq and writes a handle of at most 24 bytes, and its
+    // length, to where the last two fields point.
     check(unsafe { libc::ioctl(file.as_raw_fd(), XFS_IOC_FD_TO_HANDLE as _, &raw mut request) }.into())?;
     // SAFETY: made from references that are valid; the kernel wrote there behind the compiler's back.
     let (handle, length) = unsafe {
@@ -95,7 +95,8 @@ pub fn open_again(mount: BorrowedFd<'_>, file: BorrowedFd<'_>) -> io::Result<Own
         answer: std::ptr::null_mut(),
         answer_length: std::ptr::null_mut(),
     };
-    // SAFETY: the kernel reads struct xfs_fsop_handlereq, and a handle of `length` bytes, which it made, from `handle`.
+    // SAFETY: the kernel reads struct xfs_fsop_handlereq, and a handle of `length` bytes, which it made, from
+    // `handle`.
     let opened = check(
         unsafe { libc::ioctl(mount.as_raw_fd(), XFS_IOC_OPEN_BY_HANDLE as _, &raw mut request) }.into(),
     )?;
@@ -106,7 +107,8 @@ pub fn open_again(mount: BorrowedFd<'_>, file: BorrowedFd<'_>) -> io::Result<Own
     Ok(opened)
 }
 
-/// A file as it was at some moment, to exchange data with it unless it has changed: `struct xfs_commit_range`.
+/// A file as it was at some moment, to exchange data with it unless it has changed:
+/// `struct xfs_commit_range`.
 #[repr(C)]
 pub struct Commit {
     donor: i32,
@@ -135,8 +137,8 @@ impl Commit {
         Ok(commit)
     }
 
-    /// Exchanges `length` bytes of the file from `start` on with those of the donor from `donor_start` on, also over a crash all or
-    /// none. Fails with EBUSY if the file has changed since the start.
+    /// Exchanges `length` bytes of the file from `start` on with those of the donor from `donor_start` on,
+    /// also over a crash all or none. Fails with EBUSY if the file has changed since the start.
     pub fn exchange(
         mut self,
         file: BorrowedFd<'_>,

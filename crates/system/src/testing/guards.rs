@@ -101,8 +101,8 @@ impl Drop for Mounted {
     }
 }
 
-/// A mounted file system whose server never answers: FUSE, of which nobody reads the requests. Whoever asks it
-/// anything waits, until this is dropped: then the connection is aborted, and all waits end with an error.
+/// A mounted file system whose server never answers: FUSE, of which nobody reads the requests. Whoever asks
+/// it anything waits, until this is dropped: then the connection is aborted, and all waits end with an error.
 #[derive(Debug)]
 pub struct DeadMount {
     server: Option<File>,
@@ -136,13 +136,14 @@ impl Drop for DeadMount {
     }
 }
 
-/// A file system to which nobody can write until this is dropped: whoever does waits as for a device (state D).
+/// A file system to which nobody can write until this is dropped: whoever does waits as for a device (state
+/// D).
 #[derive(Debug)]
 pub struct Frozen(PathBuf);
 
 impl Frozen {
     /// Freezes what is mounted there. Needs root.
-    pub fn begin(point: &Path) -> io::Result<Frozen> {
+    pub fn freeze(point: &Path) -> io::Result<Frozen> {
         run(Command::new("fsfreeze").arg("-f").arg(point))?;
         Ok(Frozen(point.into()))
     }
@@ -156,8 +157,8 @@ impl Drop for Frozen {
     }
 }
 
-/// A file that nobody can open: whoever tries waits for the permission of a listener (fanotify(7)) that gives none, until
-/// this is dropped. So virus scanners and the like behave when they hang.
+/// A file that nobody can open: whoever tries waits for the permission of a listener (fanotify(7)) that gives
+/// none, until this is dropped. So virus scanners and the like behave when they hang.
 #[derive(Debug)]
 pub struct NeverOpened {
     /// Closing it lets everybody pass.
@@ -263,11 +264,13 @@ pub fn run(command: &mut Command) -> io::Result<()> {
     )))
 }
 
-/// A control group of the unified hierarchy; it goes with the value, and so do those above it that were made for it.
+/// A control group of the unified hierarchy; it goes with the value, and so do those above it that were made
+/// for it.
 pub struct ControlGroup(Vec<PathBuf>);
 
 impl ControlGroup {
-    /// At this path below the root of the hierarchy; the last part gets a number of its own behind its name, and keeps its extension.
+    /// At this path below the root of the hierarchy; the last part gets a number of its own behind its name,
+    /// and keeps its extension.
     pub fn new(path: &str) -> io::Result<ControlGroup> {
         // The only hierarchy, or that beside those of version 1.
         let unified = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];

@@ -1,5 +1,5 @@
-//! File systems on private loop devices, for tests and experiments: made, filled, mounted cold as often as wanted, and
-//! taken apart when dropped, also when a test fails. Needs root and the file system's tools.
+//! File systems on private loop devices, for tests and experiments: made, filled, mounted cold as often as
+//! wanted, and taken apart when dropped, also when a test fails. Needs root and the file system's tools.
 
 mod guards;
 pub mod numbered;
@@ -84,11 +84,11 @@ pub fn bpf_memory(process: &Path) -> io::Result<u64> {
     for entry in std::fs::read_dir(process.join("fdinfo"))?.flatten() {
         // One that was closed meanwhile.
         let text = std::fs::read_to_string(entry.path()).unwrap_or_default();
-        let of = |name| -> Option<u64> {
+        let number = |name| -> Option<u64> {
             let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
             rest.trim().parse().ok()
         };
-        if let (Some(map), Some(bytes)) = (of("map_id:"), of("memlock:")) {
+        if let (Some(map), Some(bytes)) = (number("map_id:"), number("memlock:")) {
             maps.insert(map, bytes);
         }
     }
@@ -227,8 +227,8 @@ impl LoopFs {
             .map_or_else(PathBuf::new, |device| device.0.clone())
     }
 
-    /// Unmounts, detaches, attaches and mounts: nothing of it is in memory but what mounting itself reads. Sets
-    /// `read_ahead_kb` to 128, last.
+    /// Unmounts, detaches, attaches and mounts: nothing of it is in memory but what mounting itself reads.
+    /// Sets `read_ahead_kb` to 128, last.
     pub fn remount_cold(&mut self) -> io::Result<()> {
         self.unmount();
         // Unless the device reads past the cache, the image should not be there either.
@@ -246,7 +246,8 @@ impl LoopFs {
     pub fn check(&mut self) -> io::Result<()> {
         let node = self.node();
         self.unmount();
-        // Who has unshared its mounts meanwhile has a copy of this one, and what is on the device is not whole until that is gone.
+        // Who has unshared its mounts meanwhile has a copy of this one, and what is on the device is not
+        // whole until that is gone.
         let name = node.file_name().map(OsStr::to_owned).unwrap_or_default();
         let backing = Path::new("/sys/block").join(name).join("loop/backing_file");
         let image = self.image();
@@ -365,8 +366,8 @@ impl Drop for LoopFs {
 /// The mounted Btrfs that is on a device, in sysfs.
 fn btrfs_of(device: &OsStr) -> io::Result<PathBuf> {
     let entries = std::fs::read_dir("/sys/fs/btrfs")?.flatten();
-    let mut found = entries.map(|entry| entry.path());
-    found
+    let mut paths = entries.map(|entry| entry.path());
+    paths
         .find(|path| path.join("devices").join(device).exists())
         .ok_or_else(|| {
             io::Error::other(format!(

@@ -24,7 +24,7 @@ fn looks(mounts: &MountTable, path: &Path) -> [Result<(), Skip>; 3] {
         let (mut once, mut found) = (Some(((), of.clone())), None);
         match PathResolver::new(4) {
             Ok(mut resolver) => resolver
-                .each(
+                .resolve_each(
                     &table,
                     || once.take(),
                     |(), pinned| found = Some(pinned.map(|_| ())),
@@ -63,8 +63,8 @@ fn audit_05_what_was_mounted_since_the_table_was_read_is_not_asked() {
     assert_eq!(looks(&mounts, &file), [Ok(()); 3]);
     let _dead = DeadMount::new(&directory).unwrap();
     for path in [&file, &directory, &directory.join("none")] {
-        let found = looks(&mounts, path);
-        assert_eq!(found, [Err(Skip::NotLocal); 3], "{}", path.display());
+        let skipped = looks(&mounts, path);
+        assert_eq!(skipped, [Err(Skip::NotLocal); 3], "{}", path.display());
     }
     let now = MountTable::read().unwrap();
     assert_eq!(looks(&now, &file), [Err(Skip::NotLocal); 3]);
@@ -108,7 +108,8 @@ fn audit_05_neither_links_nor_parents_lead_to_a_dead_mount() {
     let below = |name: &str| looks(&mounts, &directory.join(name));
     assert_eq!(below("link/file"), [Err(Skip::Symlink); 3]);
     assert_eq!(below("relative/file"), [Err(Skip::Symlink); 3]);
-    // The table takes these for paths of the first mount; the kernel walks into the other, and is told not to.
+    // The table takes these for paths of the first mount; the kernel walks into the other, and is told not
+    // to.
     assert_eq!(below("../../dead/file"), [Err(Skip::NotLocal); 3]);
     assert_eq!(below("../../dead"), [Err(Skip::NotLocal); 3]);
     assert_eq!(below("../..//./dead/x"), [Err(Skip::NotLocal); 3]);

@@ -40,7 +40,7 @@ fn files_and_directories_lie_where_debugfs_finds_them() {
     for (fstype, block) in [("ext4", 4096), ("ext4", 1024), ("ext3", 4096), ("ext2", 1024)] {
         let mut fs =
             LoopFs::create(&Spec::new(fstype).mkfs(&["-b", &block.to_string()]), tree::fill).unwrap();
-        let mut found = Vec::new();
+        let mut by_path = Vec::new();
         for path in [
             "large",
             "fragmented",
@@ -54,12 +54,12 @@ fn files_and_directories_lie_where_debugfs_finds_them() {
             let size = file.metadata().unwrap().len();
             // Directories tell their extents on ext4 only where they have an extent tree.
             if let Ok(extents) = extents(&file) {
-                found.push((path, blocks(&extents, size, block)));
+                by_path.push((path, blocks(&extents, size, block)));
             }
         }
         fs.unmount();
-        assert!(found.len() >= 5);
-        for (path, ours) in found {
+        assert!(by_path.len() >= 5);
+        for (path, ours) in by_path {
             let theirs = blocks_by_debugfs(&fs.image(), path);
             // debugfs lists the blocks of the map too.
             let data: Vec<u64> = theirs.iter().copied().filter(|b| ours.contains(b)).collect();
@@ -85,7 +85,10 @@ fn what_was_never_written_has_no_place() {
         std::fs::write(root.join("written"), vec![1; 1 << 20])
     })
     .unwrap();
-    let of = |name: &str| extents(File::open(fs.mount_point().join(name)).unwrap()).unwrap();
-    assert_eq!(of("reserved"), []);
-    assert_eq!(of("written").iter().map(|e| e.length).sum::<u64>(), 1 << 20);
+    let extents_of = |name: &str| extents(File::open(fs.mount_point().join(name)).unwrap()).unwrap();
+    assert_eq!(extents_of("reserved"), []);
+    assert_eq!(
+        extents_of("written").iter().map(|e| e.length).sum::<u64>(),
+        1 << 20
+    );
 }

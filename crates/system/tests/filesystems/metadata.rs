@@ -1,7 +1,7 @@
-//! The promise of `ext4`: once the ranges it names are read through the block device, nothing that was wanted needs
-//! another metadata read.
+//! The promise of `ext4`: once the ranges it names are read through the block device, nothing that was wanted
+//! needs another metadata read.
 
-use headstart_model::machine::{FileFacts, Found, Machine};
+use headstart_model::machine::{FileFacts, Machine, PathKind};
 use headstart_system::extents::extents;
 use headstart_system::residency::fadvise_willneed;
 use headstart_system::snapshot::{Need, Options, Wanted, snapshot};
@@ -33,12 +33,12 @@ fn look_up(wanted: &[Wanted]) {
     for want in wanted {
         let path = want.path.as_path();
         let _ = std::fs::symlink_metadata(path);
-        let found = std::fs::metadata(path);
+        let metadata = std::fs::metadata(path);
         match want.need {
             Need::List => assert!(std::fs::read_dir(path).unwrap().count() > 0),
             // Reads the whole map of the file's blocks, and no data.
             Need::Data => drop(extents(File::open(path).unwrap()).unwrap()),
-            Need::Stat => drop(found),
+            Need::Stat => drop(metadata),
         }
     }
 }
@@ -127,7 +127,7 @@ fn check(spec: Spec) {
         "{read} of {} bytes",
         many.size
     );
-    assert_eq!(many.found, Found::Directory);
+    assert_eq!(many.found, PathKind::Directory);
 }
 
 #[test]

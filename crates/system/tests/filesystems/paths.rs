@@ -1,7 +1,7 @@
 //! Snapshots on the file systems whose metadata is not read by block, and of paths that lead astray.
 
 use headstart_model::FilePath;
-use headstart_model::machine::{FileFacts, Found, Machine};
+use headstart_model::machine::{FileFacts, Machine, PathKind};
 use headstart_system::residency::{fadvise_willneed, resident};
 use headstart_system::snapshot::{Need, Options, Wanted, snapshot};
 use headstart_system::testing::tree;
@@ -23,11 +23,11 @@ fn take(paths: &[(&Path, Need)]) -> Machine {
 }
 
 fn facts<'a>(machine: &'a Machine, path: &Path) -> &'a FileFacts {
-    let mut found = machine.files.iter().filter(|f| f.path.as_path() == path);
-    let first = found
+    let mut files = machine.files.iter().filter(|f| f.path.as_path() == path);
+    let first = files
         .next()
         .unwrap_or_else(|| panic!("no entry for {}", path.display()));
-    assert!(found.next().is_none(), "two entries for {}", path.display());
+    assert!(files.next().is_none(), "two entries for {}", path.display());
     first
 }
 
@@ -54,7 +54,7 @@ fn every_file_system_is_known() {
         let stat = fs::metadata(root.join("large")).unwrap();
         assert_eq!(
             (large.found, large.size, large.inode),
-            (Found::File, 20 << 20, stat.ino()),
+            (PathKind::File, 20 << 20, stat.ino()),
             "{fstype}"
         );
         assert_eq!(device.node.as_path(), fs.node(), "{fstype}");
@@ -76,20 +76,20 @@ fn every_file_system_is_known() {
             device.request_limit >= 128 << 10 && device.request_limit <= 8 << 20,
             "{device:?}"
         );
-        assert_eq!(facts(&machine, &root.join("fifo")).found, Found::Special);
-        assert_eq!(facts(&machine, &root.join("link")).found, Found::Symlink);
-        assert_eq!(facts(&machine, &root.join("deep/1/d1/f1")).found, Found::File);
+        assert_eq!(facts(&machine, &root.join("fifo")).found, PathKind::Special);
+        assert_eq!(facts(&machine, &root.join("link")).found, PathKind::Symlink);
+        assert_eq!(facts(&machine, &root.join("deep/1/d1/f1")).found, PathKind::File);
         assert_eq!(
             facts(&machine, &root.join("slow-link/f3")).inode,
             facts(&machine, &root.join("deep/1/d1/f3")).inode
         );
         assert_eq!(
             facts(&machine, &root.join("many/not-there-3")).found,
-            Found::Missing
+            PathKind::Missing
         );
         assert_eq!(
             facts(&machine, &root.join("deep/2/d2/not-there-3/below")).found,
-            Found::Missing
+            PathKind::Missing
         );
     }
 }
@@ -164,7 +164,7 @@ fn btrfs_subvolumes_are_one_device() {
         let facts = facts(&machine, path);
         assert_eq!(
             (facts.found, facts.device),
-            (Found::File, device),
+            (PathKind::File, device),
             "{}",
             path.display()
         );
@@ -217,7 +217,7 @@ fn overlays_are_read_from_their_layers() {
     for (name, layer) in [("top", "upper"), ("middle", "lower"), ("bottom", "base")] {
         let through = facts(&machine, &at(&format!("both/{name}")));
         let below = facts(&machine, &root.join(layer).join("both").join(name));
-        assert_eq!((through.found, below.found), (Found::File, Found::File));
+        assert_eq!((through.found, below.found), (PathKind::File, PathKind::File));
         assert_eq!(
             (through.device, &through.extents),
             (below.device, &below.extents),
@@ -232,7 +232,7 @@ fn overlays_are_read_from_their_layers() {
             fs.node()
         );
     }
-    assert_eq!(facts(&machine, &at("gone")).found, Found::Missing);
+    assert_eq!(facts(&machine, &at("gone")).found, PathKind::Missing);
     // The hidden file was never looked at, the whiteout was.
     assert!(
         !machine
@@ -240,7 +240,7 @@ fn overlays_are_read_from_their_layers() {
             .iter()
             .any(|f| f.path.as_path() == root.join("base/both/middle"))
     );
-    assert_eq!(facts(&machine, &root.join("upper/gone")).found, Found::Special);
+    assert_eq!(facts(&machine, &root.join("upper/gone")).found, PathKind::Special);
 }
 
 #[test]
@@ -273,7 +273,7 @@ fn paths_that_lead_astray_end_in_facts() {
     ];
     let wanted: Vec<(&Path, Need)> = paths.iter().map(|p| (p.as_path(), Need::Data)).collect();
     let machine = take(&wanted);
-    let found: Vec<Found> = paths
+    let results: Vec<PathKind> = paths
         .iter()
         .map(|path| {
             machine
@@ -284,12 +284,12 @@ fn paths_that_lead_astray_end_in_facts() {
                 .found
         })
         .collect();
-    use Found::*;
+    use PathKind::*;
     let expected = [
         File, File, Symlink, Missing, Symlink, NotLocal, Special, Missing, Missing, Missing, NotLocal,
         NotLocal, File, Directory,
     ];
-    for ((path, found), expected) in paths.iter().zip(found).zip(expected) {
+    for ((path, found), expected) in paths.iter().zip(results).zip(expected) {
         assert_eq!(found, expected, "{}", path.display());
     }
 }
@@ -325,7 +325,8 @@ fn thousands_of_paths_take_few_reads() {
     assert!(many < few + 500, "{few} reads for 50 paths, {many} for 5,000");
 }
 
-/// Makes so many directories within each other below `at`, all of this name, and a file `end` in the last; gives its path.
+/// Makes so many directories within each other below `at`, all of this name, and a file `end` in the last;
+/// gives its path.
 fn deep(at: &Path, name: &str, many: usize) -> PathBuf {
     let mut path = at.to_path_buf();
     for _ in 0..many {
@@ -342,7 +343,8 @@ fn short_paths_that_lead_through_thousands_of_directories_take_little_time() {
     let scratch = Scratch::new().unwrap();
     let plain = scratch.path().join("plain");
     fs::write(&plain, "x").unwrap();
-    // A chain of links, each of which leads into a directory and out of it 800 times; looking up takes the kernel 3 ms.
+    // A chain of links, each of which leads into a directory and out of it 800 times; looking up takes the
+    // kernel 3 ms.
     let end = deep(scratch.path(), &"x".repeat(200), 14);
     let at = end.parent().unwrap();
     fs::create_dir(at.join("d")).unwrap();
@@ -370,11 +372,11 @@ fn short_paths_that_lead_through_thousands_of_directories_take_little_time() {
         .map(|path| (path.as_path(), Need::Data))
         .collect();
     let machine = take(&wanted);
-    assert_eq!(facts(&machine, &plain).found, Found::File);
-    assert_eq!(facts(&machine, &end).found, Found::File);
+    assert_eq!(facts(&machine, &plain).found, PathKind::File);
+    assert_eq!(facts(&machine, &end).found, PathKind::File);
     assert_eq!(
         facts(&machine, &links[7]).found,
-        Found::Missing,
+        PathKind::Missing,
         "no room is left"
     );
 }
@@ -395,7 +397,7 @@ fn deep_paths_take_no_more_memory_than_is_given() {
     let machine = take(&wanted);
     let bytes: usize = machine.files.iter().map(|file| file.path.as_bytes().len()).sum();
     assert!(bytes < 20 << 20, "{bytes} bytes of paths");
-    assert_eq!(facts(&machine, &ends[0]).found, Found::File);
-    assert_eq!(facts(&machine, &ends[5]).found, Found::Missing);
-    assert_eq!(facts(&machine, &plain).found, Found::File);
+    assert_eq!(facts(&machine, &ends[0]).found, PathKind::File);
+    assert_eq!(facts(&machine, &ends[5]).found, PathKind::Missing);
+    assert_eq!(facts(&machine, &plain).found, PathKind::File);
 }

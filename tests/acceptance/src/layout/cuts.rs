@@ -1,7 +1,8 @@
 //! `layout apply` on a disk whose power is cut.
 //!
-//! The disk is the lab's: it has a write cache, of which each block that was not flushed is lost with even odds. What the kernel
-//! still had in memory is lost, too: the file system is taken apart, and mounted anew from what the disk had at the cut.
+//! The disk is the lab's: it has a write cache, of which each block that was not flushed is lost with even
+//! odds. What the kernel still had in memory is lost, too: the file system is taken apart, and mounted anew
+//! from what the disk had at the cut.
 
 use super::{Case, FULL, Image, Known, SHAPES, Use, arrange, knobs, learn, start, status};
 use crate::registry;
@@ -28,12 +29,12 @@ struct Machine {
     nameless: u64,
 }
 
-/// Cuts it so often, on file systems of each [`FULL`] in turn. After each the journal is replayed, and then the file system is clean, every file what it
-/// was, and no inode has no name. Returns what came of it.
+/// Cuts it so often, on file systems of each [`FULL`] in turn. After each the journal is replayed, and then
+/// the file system is clean, every file what it was, and no inode has no name. Returns what came of it.
 pub fn run(cuts: usize, seed: u64) -> Result<String> {
-    let of = |full: u64| on(full, cuts.div_ceil(FULL.len()), seed);
-    let all: Vec<(usize, String)> = FULL.into_iter().map(of).collect::<Result<_>>()?;
-    let amid: Vec<usize> = all.iter().map(|(amid, _)| *amid).collect();
+    let on_full = |full: u64| on(full, cuts.div_ceil(FULL.len()), seed);
+    let runs: Vec<(usize, String)> = FULL.into_iter().map(on_full).collect::<Result<_>>()?;
+    let amid: Vec<usize> = runs.iter().map(|(amid, _)| *amid).collect();
     // A few may by chance all come before or after the work.
     let missed = if cuts < 20 {
         amid == [0; FULL.len()]
@@ -41,7 +42,7 @@ pub fn run(cuts: usize, seed: u64) -> Result<String> {
         amid.contains(&0)
     };
     ensure!(!missed, "no cut came while files were moved: {amid:?}");
-    let told: Vec<String> = all.into_iter().map(|(_, told)| told).collect();
+    let told: Vec<String> = runs.into_iter().map(|(_, told)| told).collect();
     Ok(told.join("\n"))
 }
 
@@ -175,16 +176,16 @@ impl Machine {
 /// Inodes in use that no name leads to; an ext4 has some of its own.
 fn nameless(at: &Path) -> Result<u64> {
     fn names(at: &Path) -> Result<u64> {
-        let mut found = 0;
+        let mut count = 0;
         for entry in fs::read_dir(at)? {
             let path = entry?.path();
-            found += 1;
+            count += 1;
             if fs::symlink_metadata(&path)?.is_dir() {
-                found += names(&path)?;
+                count += names(&path)?;
             }
         }
-        Ok(found)
+        Ok(count)
     }
-    let found = rustix::fs::statvfs(at)?;
-    Ok(found.f_files - found.f_ffree - names(at)?)
+    let facts = rustix::fs::statvfs(at)?;
+    Ok(facts.f_files - facts.f_ffree - names(at)?)
 }

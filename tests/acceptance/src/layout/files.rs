@@ -91,9 +91,9 @@ impl Known {
 /// The files of a case.
 pub fn population(case: &Case, random: &mut Random) -> Vec<Planned> {
     let mut left = (case.size / SHARE).min(MOST);
-    let mut all = Vec::new();
-    while all.len() < FILES {
-        let number = all.len();
+    let mut files = Vec::new();
+    while files.len() < FILES {
+        let number = files.len();
         let size = match random.below(10) {
             // Shorter than a block, and with a tail in the last one.
             0 | 1 => 1 + random.below(700),
@@ -114,14 +114,14 @@ pub fn population(case: &Case, random: &mut Random) -> Vec<Planned> {
             _ => Form::Whole,
         };
         left -= size;
-        all.push(Planned {
+        files.push(Planned {
             name: format!("{number:03}"),
             size,
             form,
             seed: random.bits(),
         });
     }
-    all
+    files
 }
 
 /// What is in the files that were written.
@@ -192,9 +192,9 @@ pub fn fill(at: &Path, case: &Case, random: &mut Random) -> Result<()> {
     names.sort();
     loop {
         rustix::fs::sync();
-        let found = rustix::fs::statvfs(at)?;
-        let used = found.f_blocks - found.f_bfree;
-        if used * 100 <= found.f_blocks * case.full || names.is_empty() {
+        let facts = rustix::fs::statvfs(at)?;
+        let used = facts.f_blocks - facts.f_bfree;
+        if used * 100 <= facts.f_blocks * case.full || names.is_empty() {
             return Ok(());
         }
         // A hundredth of it at once.

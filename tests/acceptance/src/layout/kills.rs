@@ -4,11 +4,12 @@ use super::{Case, FULL, Image, SHAPES, Use, knobs, places, start, status};
 use anyhow::{Context, Result, ensure};
 use std::time::{Duration, Instant};
 
-/// Kills it so often, on file systems of each [`FULL`] in turn. After each kill the file system is clean, every file what it was, no donor and no
-/// changed knob left, and `layout status` tells of it. Returns what came of it.
+/// Kills it so often, on file systems of each [`FULL`] in turn. After each kill the file system is clean,
+/// every file what it was, no donor and no changed knob left, and `layout status` tells of it. Returns what
+/// came of it.
 pub fn run(kills: usize, seed: u64) -> Result<String> {
-    let of = |full: u64| on(full, kills.div_ceil(FULL.len()), seed);
-    let told: Vec<String> = FULL.into_iter().map(of).collect::<Result<_>>()?;
+    let on_full = |full: u64| on(full, kills.div_ceil(FULL.len()), seed);
+    let told: Vec<String> = FULL.into_iter().map(on_full).collect::<Result<_>>()?;
     Ok(told.join("\n"))
 }
 

@@ -1,6 +1,6 @@
 //! Every kind of file system, three moves each: clean after each of them, and every file what it was.
 
-use super::{Case, Image, SHAPES, Said, Use, knobs};
+use super::{Case, Image, LayoutReport, SHAPES, Use, knobs};
 use anyhow::{Context, Result, ensure};
 use headstart_layout::NO_ROOM;
 
@@ -12,7 +12,7 @@ const MOVES: usize = 3;
 #[derive(Debug)]
 pub struct Done {
     /// What each of the moves said.
-    pub moves: Vec<Said>,
+    pub moves: Vec<LayoutReport>,
     /// Files that were there to move.
     pub files: usize,
 }
@@ -21,7 +21,7 @@ pub struct Done {
 pub type Cell = (Case, Use);
 
 fn cells(size: u64, full: &[u64], uses: &[Use], shapes: &[usize]) -> Vec<Cell> {
-    let mut all = Vec::new();
+    let mut cells = Vec::new();
     for shape in shapes {
         for full in full {
             for order in uses {
@@ -31,11 +31,11 @@ fn cells(size: u64, full: &[u64], uses: &[Use], shapes: &[usize]) -> Vec<Cell> {
                     shape: &SHAPES[*shape],
                     seed: size + full * 100 + *shape as u64,
                 };
-                all.push((case, *order));
+                cells.push((case, *order));
             }
         }
     }
-    all
+    cells
 }
 
 const USES: [Use; 3] = [Use::Random, Use::Sequential, Use::Reversed];
@@ -96,28 +96,28 @@ pub fn try_one((case, order): &Cell) -> Result<Done> {
 }
 
 /// What it said is what can be.
-fn judge(case: &Case, image: &Image, said: &Said) -> Result<()> {
-    let all = image.files.len() as u64;
+fn judge(case: &Case, image: &Image, said: &LayoutReport) -> Result<()> {
+    let count = image.files.len() as u64;
     match said.state.as_str() {
         "complete" => {
             ensure!(case.shape.movable, "there is nothing that can be moved");
             let left: u64 = said.left.values().sum();
             ensure!(
-                said.files + left == all,
-                "of {all} files it tells of {left} and {}",
+                said.files + left == count,
+                "of {count} files it tells of {left} and {}",
                 said.files
             );
             let no_room = said.left.get(NO_ROOM).copied().unwrap_or(0);
             ensure!(no_room == 0 || case.full >= 70, "there was room: {:?}", said.left);
             // Most of them that there was room for, where no feature keeps them.
-            let fit = all - no_room;
+            let fit = count - no_room;
             let least = match case.shape.tuned {
                 Some(_) => fit / 4,
                 None => fit * 3 / 4,
             };
             ensure!(
                 said.files >= least.max(1),
-                "only {} of {all} were moved",
+                "only {} of {count} were moved",
                 said.files
             );
         }

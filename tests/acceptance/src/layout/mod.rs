@@ -1,11 +1,12 @@
 //! Images full of files that `headstart layout apply` moves, for proofs that it harms none of them.
 //!
-//! [`Image`] is one file system on a loop device: of a shape, a size, filled to some part, and with files of which every SHA-256 is
-//! known. [`matrix`] moves them on all of these, [`beside`] while others use them, [`kills`] and [`cuts`] end it amid its work.
+//! [`Image`] is one file system on a loop device: of a shape, a size, filled to some part, and with files of
+//! which every SHA-256 is known. [`matrix`] moves them on all of these, [`files_in_use`] while others use them,
+//! [`kills`] and [`cuts`] end it amid its work.
 
-pub mod beside;
 pub mod cuts;
 mod files;
+pub mod files_in_use;
 pub mod kills;
 pub mod matrix;
 mod stress;
@@ -75,7 +76,8 @@ pub const SHAPES: [Shape; 10] = [
     },
 ];
 
-/// How full the file systems are that are killed and cut upon, per cent: there is room for all that is to be moved, and for some of it.
+/// How full the file systems are that are killed and cut upon, per cent: there is room for all that is to be
+/// moved, and for some of it.
 pub const FULL: [u64; 2] = [50, 90];
 
 /// In which order files are used, by where they lie.
@@ -104,7 +106,7 @@ pub struct Case {
 
 /// What one `layout apply` said.
 #[derive(Clone, Debug)]
-pub struct Said {
+pub struct LayoutReport {
     /// `complete`, `declined`, …
     pub state: String,
     /// Why, if it says so.
@@ -174,7 +176,7 @@ impl Image {
     }
 
     /// Where it is mounted.
-    pub fn at(&self) -> PathBuf {
+    pub fn mount_point(&self) -> PathBuf {
         self.fs.mount_point()
     }
 
@@ -186,8 +188,8 @@ impl Image {
     /// Free bytes and inodes.
     fn room(&self) -> Result<(u64, u64)> {
         rustix::fs::sync();
-        let found = rustix::fs::statvfs(self.at())?;
-        Ok((found.f_bfree * found.f_frsize, found.f_ffree))
+        let facts = rustix::fs::statvfs(self.mount_point())?;
+        Ok((facts.f_bfree * facts.f_frsize, facts.f_ffree))
     }
 
     /// Has headstart know that the files are used in this order.
@@ -199,20 +201,23 @@ impl Image {
 
     /// The files that may be moved.
     pub fn paths(&self) -> Vec<PathBuf> {
-        self.files.iter().map(|file| self.at().join(&file.name)).collect()
+        self.files
+            .iter()
+            .map(|file| self.mount_point().join(&file.name))
+            .collect()
     }
 
     /// One `headstart layout apply`.
-    pub fn apply(&self) -> Result<Said> {
+    pub fn apply(&self) -> Result<LayoutReport> {
         apply(self.state())
     }
 
-    /// Everything is as it was but for where it lies: the file system is clean, every SHA-256 the same when read from the device, no
-    /// file or inode more than before, and no knob changed.
+    /// Everything is as it was but for where it lies: the file system is clean, every SHA-256 the same when
+    /// read from the device, no file or inode more than before, and no knob changed.
     pub fn check(&mut self) -> Result<()> {
         self.fs.check().context("e2fsck -fn")?;
         for file in &self.files {
-            file.check(&self.at())?;
+            file.check(&self.mount_point())?;
         }
         let (free, inodes) = self.room()?;
         ensure!(
@@ -287,7 +292,7 @@ pub fn start(state: &Path) -> Result<Child> {
 }
 
 /// `headstart layout apply` to its end.
-pub fn apply(state: &Path) -> Result<Said> {
+pub fn apply(state: &Path) -> Result<LayoutReport> {
     let output = start(state)?.wait_with_output()?;
     ensure!(
         output.status.success(),
@@ -300,7 +305,7 @@ pub fn apply(state: &Path) -> Result<Said> {
 }
 
 /// What `headstart layout status` tells, which must work at any time.
-pub fn status(state: &Path) -> Result<Option<Said>> {
+pub fn status(state: &Path) -> Result<Option<LayoutReport>> {
     let output = Command::new(headstart()?)
         .arg("--state")
         .arg(state)
@@ -312,24 +317,24 @@ pub fn status(state: &Path) -> Result<Option<Said>> {
         "layout status: {}",
         String::from_utf8_lossy(&output.stderr)
     );
-    let all: serde_json::Value = serde_json::from_slice(&output.stdout)?;
-    match all.as_array().is_some_and(|all| all.is_empty()) {
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+    match document.as_array().is_some_and(|all| all.is_empty()) {
         true => Ok(None),
         false => said(&output.stdout).map(Some),
     }
 }
 
-fn said(json: &[u8]) -> Result<Said> {
-    let all: serde_json::Value = serde_json::from_slice(json).context("what layout apply prints")?;
-    let [one] = all.as_array().context("a list of file systems")?.as_slice() else {
-        bail!("one file system, not {all}");
+fn said(json: &[u8]) -> Result<LayoutReport> {
+    let document: serde_json::Value = serde_json::from_slice(json).context("what layout apply prints")?;
+    let [one] = document.as_array().context("a list of file systems")?.as_slice() else {
+        bail!("one file system, not {document}");
     };
     let number = |value: &serde_json::Value| value.as_u64().context("a number");
     let mut left = BTreeMap::new();
     for (why, count) in one["left"].as_object().context("what is left")? {
         left.insert(why.clone(), number(count)?);
     }
-    Ok(Said {
+    Ok(LayoutReport {
         state: one["state"].as_str().context("a state")?.into(),
         why: one["why"].as_str().unwrap_or_default().into(),
         files: number(&one["files"])?,
@@ -346,7 +351,8 @@ pub fn knobs(node: &Path) -> Result<BTreeMap<PathBuf, String>> {
     for entry in fs::read_dir(Path::new("/sys/fs/ext4").join(name))? {
         let path = entry?.path();
         let is_knob = fs::metadata(&path).is_ok_and(|facts| facts.is_file() && facts.mode() & 0o200 != 0);
-        // Tells of the last trim (fitrim(8)), by which a thin volume gets room back that was taken and not used: nobody's setting.
+        // Tells of the last trim (fitrim(8)), by which a thin volume gets room back that was taken and not
+        // used: nobody's setting.
         if path.ends_with("last_trim_minblks") {
             continue;
         }

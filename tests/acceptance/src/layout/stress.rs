@@ -1,4 +1,5 @@
-//! Others who use files while they move, and know what must be in them: in the manner of fsstress, one thread, a directory of its own.
+//! Others who use files while they move, and know what must be in them: in the manner of fsstress, one
+//! thread, a directory of its own.
 
 use super::files::contents;
 use anyhow::{Context, Result, ensure};
@@ -50,8 +51,8 @@ impl Stress {
     /// Every file is what it should be.
     pub fn check(&self) -> Result<()> {
         for (name, expected) in &self.files {
-            let found = fs::read(self.at.join(name))?;
-            same(&found, expected).with_context(|| format!("{}/{name}", self.at.display()))?;
+            let bytes = fs::read(self.at.join(name))?;
+            same(&bytes, expected).with_context(|| format!("{}/{name}", self.at.display()))?;
         }
         let names = fs::read_dir(&self.at)?.count();
         ensure!(

@@ -1,5 +1,5 @@
-//! Single moves, as xfstests ext4/301–304, 307 and 308 try them: a second move undoes the first; and movers that share a donor, of
-//! files that others write meanwhile, past the cache and through it.
+//! Single moves, as xfstests ext4/301–304, 307 and 308 try them: a second move undoes the first; and movers
+//! that share a donor, of files that others write meanwhile, past the cache and through it.
 
 use super::stress::Stress;
 use super::{Case, Image, SHAPES};
@@ -31,17 +31,18 @@ fn image(seed: u64) -> Result<Image> {
 
 fn volume(image: &Image) -> Result<(MountTable, Volume)> {
     let mounts = MountTable::read()?;
-    let volume = Volume::open(&mounts, &image.at(), &image.fs.node(), "ext4");
+    let volume = Volume::open(&mounts, &image.mount_point(), &image.fs.node(), "ext4");
     let volume = volume.map_err(anyhow::Error::msg)?;
     Ok((mounts, volume))
 }
 
-/// Moves all files into a donor each, and back by the same moves: they lie where they lay. Returns what was done.
+/// Moves all files into a donor each, and back by the same moves: they lie where they lay. Returns what was
+/// done.
 pub fn twice(seed: u64) -> Result<String> {
     let mut image = image(seed)?;
     let (mounts, volume) = volume(&image)?;
     let mut moved = 0;
-    let at = image.at();
+    let at = image.mount_point();
     for known in &image.files {
         let path = at.join(&known.name);
         // What is executed by none.
@@ -95,7 +96,7 @@ fn in_both(extent: &Extent, room: &[Extent]) -> Vec<(u64, u64)> {
 /// Movers that share one donor, of files that are written meanwhile. Returns what was done.
 pub fn one_donor(long: Duration, seed: u64) -> Result<String> {
     let mut image = image(seed)?;
-    let at = image.at();
+    let at = image.mount_point();
     let mut stress = (0..EACH)
         .map(|number| Stress::new(&at.join(format!("writer{number}")), seed + number))
         .collect::<Result<Vec<_>>>()?;

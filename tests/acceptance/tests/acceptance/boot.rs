@@ -1,5 +1,6 @@
-//! A machine that boots: recorded twice, read ahead from then on, and not after a boot that did not come to its end. A
-//! container on a disk without delays; judged by what headstart says it did, and by counts of the disk.
+//! A machine that boots: recorded twice, read ahead from then on, and not after a boot that did not come to
+//! its end. A container on a disk without delays; judged by what headstart says it did, and by counts of the
+//! disk.
 
 use anyhow::{Context, Result};
 use headstart_acceptance::boots::Boots;
@@ -22,15 +23,15 @@ struct Kept(PathBuf);
 
 impl Kept {
     fn files(&self, extension: &str) -> Result<Vec<PathBuf>> {
-        let mut found = Vec::new();
+        let mut paths = Vec::new();
         for entry in fs::read_dir(&self.0)? {
             let path = entry?.path();
             if path.extension().is_some_and(|e| e == extension) {
-                found.push(path);
+                paths.push(path);
             }
         }
-        found.sort();
-        Ok(found)
+        paths.sort();
+        Ok(paths)
     }
 
     fn last_outcome(&self) -> Result<Outcome> {
@@ -227,8 +228,8 @@ fn a_machine_is_read_ahead_from_its_second_boot_on() -> Result<()> {
     assert_eq!(after.files("outcome")?.len(), outcomes, "{}", after.said()?);
     setup.kernel = words(&["headstart=on"]);
 
-    // Whatever is in headstart's place, the real init comes, with its arguments: without them its lines would name targets
-    // otherwise.
+    // Whatever is in headstart's place, the real init comes, with its arguments: without them its lines would
+    // name targets otherwise.
     for (what, in_its_place, least) in [
         ("ends", "#!/bin/false\n", 0.0),
         // The unit's it would hang too.
@@ -326,7 +327,8 @@ fn an_upgrade_is_not_read_wrongly_and_followed_at_once() -> Result<()> {
     assert_eq!(second.skipped.changed, 0, "{second:?}");
     assert!(missed * 10 <= used + late, "{missed} pages missed, {used} used");
 
-    // What boots need is known by now, and recording takes more than a hundredth of this one's processors: the next is not recorded.
+    // What boots need is known by now, and recording takes more than a hundredth of this one's processors:
+    // the next is not recorded.
     let known = boots.state()?;
     assert!((1..10).contains(&known.turns.record_in), "{:?}", known.turns);
     let (said, _) = boots.boot()?;
@@ -368,7 +370,8 @@ fn an_upgrade_is_not_read_wrongly_and_followed_at_once() -> Result<()> {
     Ok(())
 }
 
-/// What a console was told by `boot status`, without the ends of its lines and the times that they begin with.
+/// What a console was told by `boot status`, without the ends of its lines and the times that they begin
+/// with.
 fn unwrapped(said: &str) -> String {
     let without_time = |line: &str| -> String {
         let line = line.trim_start();

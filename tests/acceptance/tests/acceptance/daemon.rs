@@ -1,5 +1,6 @@
-//! The daemon's units under systemd, in a virtual machine of Debian 13: they start, a program that waits for its disk is learned at its first start
-//! and read ahead at its second, and who asks by the socket is answered. In a run of all tests only: it takes minutes.
+//! The daemon's units under systemd, in a virtual machine of Debian 13: they start, a program that waits for
+//! its disk is learned at its first start and read ahead at its second, and who asks by the socket is
+//! answered. In a run of all tests only: it takes minutes.
 
 use anyhow::{Context, Result, ensure};
 use headstart_acceptance::boots::Boots;
@@ -17,7 +18,9 @@ const UNITS: [(&str, &str); 2] = [
     ),
 ];
 
-/// Waits until its own start is over, of which what it executes is a part; then starts a program three times, cold each time, the clock put back two years before the second and on by one before the third, and tells on the console what came of it. The daemon finishes a start some seconds after its end.
+/// Waits until its own start is over, of which what it executes is a part; then starts a program three times,
+/// cold each time, the clock put back two years before the second and on by one before the third, and tells
+/// on the console what came of it. The daemon finishes a start some seconds after its end.
 const USED: &str = r#"[Unit]
 After=headstartd.service
 Before=multi-user.target

@@ -1,6 +1,7 @@
-//! What was recorded on one machine travels inside an image: captured after its boots were learned and started as another machine, it is read
-//! ahead at its first boot. Judged by counts; `--example golden` measures the seconds. In a run of all tests only. The disk's size and
-//! name stay, so that it is not taken for another: that such a one is measured anew, tests of the session crate show.
+//! What was recorded on one machine travels inside an image: captured after its boots were learned and
+//! started as another machine, it is read ahead at its first boot. Judged by counts; `--example golden`
+//! measures the seconds. In a run of all tests only. The disk's size and name stay, so that it is not taken
+//! for another: that such a one is measured anew, tests of the session crate show.
 
 use anyhow::{Context, Result, ensure};
 use headstart_acceptance::boots::Boots;
@@ -9,7 +10,8 @@ use headstart_lab::registry::Registry;
 use headstart_model::Outcome;
 use headstart_model::outcome::Mode;
 
-/// The least share of what was read ahead at the third boot of the machine that learned, which the first of another has to have.
+/// The least share of what was read ahead at the third boot of the machine that learned, which the first of
+/// another has to have.
 const GOAL: f64 = 0.90;
 
 /// The share of the pages a boot used that a replay read ahead, in time or late.

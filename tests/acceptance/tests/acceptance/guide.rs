@@ -1,6 +1,7 @@
-//! docs/guide/README.md: every command in it runs, in its order, in a container of Debian that is booted anew where the guide says so, and
-//! prints what stands below it. Numbers, their units and bars are compared by form only, `…` stands for the rest of a word and `[…]` for any
-//! words. In a run of all tests only: it wants the package that `make deb` makes.
+//! docs/guide/README.md: every command in it runs, in its order, in a container of Debian that is booted anew
+//! where the guide says so, and prints what stands below it. Numbers, their units and bars are compared by
+//! form only, `…` stands for the rest of a word and `[…]` for any words. In a run of all tests only: it wants
+//! the package that `make deb` makes.
 
 use anyhow::{Context, Result, bail, ensure};
 use headstart_acceptance::boots::Boots;
@@ -13,14 +14,16 @@ const TOP: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 /// What ends the commands of one boot.
 const REBOOT: &str = "reboot";
 
-/// Runs the commands of this boot, the next of those in /root/guide that has not been run, once the boot itself has been learned.
+/// Runs the commands of this boot, the next of those in /root/guide that has not been run, once the boot
+/// itself has been learned.
 const UNIT: &str = r#"[Unit]
 After=multi-user.target systemd-logind.service
 [Service]
 ExecStart=/bin/sh -c "flock /run/headstart/boot.lock true; sh /root/guide/next; echo headstart has served this boot >/dev/console"
 "#;
 
-/// The guide is of machines, and the test in a container: there the daemon is left out, unless it is told not to be.
+/// The guide is of machines, and the test in a container: there the daemon is left out, unless it is told not
+/// to be.
 const DROP_IN: &str = "[Unit]\nConditionVirtualization=\n";
 
 /// A command of the guide, and the words below it.
@@ -32,7 +35,7 @@ struct Command {
 
 /// The commands of a text: the lines of its blocks that begin with `# `.
 fn commands(text: &str) -> Result<Vec<Command>> {
-    let mut found: Vec<Command> = Vec::new();
+    let mut commands: Vec<Command> = Vec::new();
     let mut blocks = text.split("\n```");
     blocks.next();
     // Every other piece is a block; its first line is what stands behind the fence.
@@ -44,8 +47,8 @@ fn commands(text: &str) -> Result<Vec<Command>> {
             "block {number} does not begin with a command: {block}"
         );
         for line in block.lines() {
-            match (line.strip_prefix("# "), found.last_mut()) {
-                (Some(line), _) => found.push(Command {
+            match (line.strip_prefix("# "), commands.last_mut()) {
+                (Some(line), _) => commands.push(Command {
                     // What follows is a remark.
                     line: line.split("  # ").next().unwrap_or(line).trim_end().into(),
                     says: Vec::new(),
@@ -55,7 +58,7 @@ fn commands(text: &str) -> Result<Vec<Command>> {
             }
         }
     }
-    Ok(found)
+    Ok(commands)
 }
 
 /// Whether words are of the form of others, among which `[…]` stands for any.
@@ -111,7 +114,7 @@ fn words(text: &str) -> Vec<String> {
 /// The package that was made last.
 fn package() -> Result<PathBuf> {
     let directory = Path::new(TOP).join("target/deb");
-    let found = fs::read_dir(&directory)
+    let entries = fs::read_dir(&directory)
         .into_iter()
         .flatten()
         .flatten()
@@ -121,11 +124,11 @@ fn package() -> Result<PathBuf> {
     } else {
         "_arm64.deb"
     };
-    let mut found: Vec<_> = found
+    let mut files: Vec<_> = entries
         .filter(|path| path.to_string_lossy().ends_with(machine))
         .collect();
-    found.sort();
-    found
+    files.sort();
+    files
         .pop()
         .with_context(|| format!("there is no package in {}: make deb", directory.display()))
 }
@@ -135,8 +138,8 @@ fn package() -> Result<PathBuf> {
 fn every_command_of_the_guide_prints_what_stands_below_it() -> Result<()> {
     let guide = fs::read_to_string(Path::new(TOP).join("docs/guide/README.md"))?;
     ensure!(guide.lines().count() <= 200, "the guide is longer than a page");
-    let all = commands(&guide)?;
-    ensure!(!all.is_empty(), "the guide has no commands");
+    let commands = commands(&guide)?;
+    ensure!(!commands.is_empty(), "the guide has no commands");
     let registry = Registry::open(&paths::base()?)?;
     let cut = concat!(env!("CARGO_MANIFEST_DIR"), "/images/cut.toml");
     let mut boots = Boots::bare(cut, "flash4ms", &registry)?;
@@ -150,14 +153,14 @@ fn every_command_of_the_guide_prints_what_stands_below_it() -> Result<()> {
     let drop_in = directory.path().join("drop-in");
     fs::write(&drop_in, DROP_IN)?;
     for unit in ["headstartd.service", "headstartd.socket"] {
-        let of = format!("{{root}}/etc/systemd/system/{unit}.d");
+        let drop_ins = format!("{{root}}/etc/systemd/system/{unit}.d");
         boots.install(&[
-            &format!("mkdir {of}"),
-            &format!("cp {} {of}/here.conf", drop_in.display()),
+            &format!("mkdir {drop_ins}"),
+            &format!("cp {} {drop_ins}/here.conf", drop_in.display()),
         ])?;
     }
     let mut wrong = String::new();
-    for (number, boot) in all.split(|command| command.line == REBOOT).enumerate() {
+    for (number, boot) in commands.split(|command| command.line == REBOOT).enumerate() {
         let mut script = String::from("exec </dev/null; export LC_ALL=C.UTF-8\n");
         for (at, command) in boot.iter().enumerate() {
             let says = format!("/root/guide/{number}.{at}");
@@ -193,10 +196,10 @@ fn every_command_of_the_guide_prints_what_stands_below_it() -> Result<()> {
 #[test]
 fn commands_are_found_with_what_they_say() -> Result<()> {
     let text = "text\n```\n# one  # a remark\n1 word\n# reboot\n```\n# a heading\n```\n# two\n```\n";
-    let found = commands(text)?;
-    let lines: Vec<&str> = found.iter().map(|command| command.line.as_str()).collect();
+    let parsed = commands(text)?;
+    let lines: Vec<&str> = parsed.iter().map(|command| command.line.as_str()).collect();
     assert_eq!(lines, ["one", "reboot", "two"]);
-    assert_eq!(found[0].says, words("1 word"));
+    assert_eq!(parsed[0].says, words("1 word"));
     assert!(commands("\n```\nno command\n```\n").is_err());
     assert!(commands("\n```sh\n# one\n```\n").is_err());
     Ok(())

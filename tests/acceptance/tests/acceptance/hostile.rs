@@ -1,10 +1,11 @@
-//! An unprivileged user beside a recording and a boot, who does everything that could hurt them (`hostile.pl`): headstart stays within its
-//! memory, ends by itself, and knows afterwards what it knew. A minute each in a run of all tests, some seconds otherwise.
+//! An unprivileged user beside a recording and a boot, who does everything that could hurt them
+//! (`hostile.pl`): headstart stays within its memory, ends by itself, and knows afterwards what it knew. A
+//! minute each in a run of all tests, some seconds otherwise.
 
 use anyhow::{Context, Result, bail, ensure};
 use headstart_acceptance::boots::{Boots, whole};
 use headstart_acceptance::hostile::{
-    Deeds, MOST_KIB, Pairs, Peak, Sampler, User, decide_as_usual, join_boots,
+    HostileReport, MOST_KIB, Pairs, Peak, Sampler, User, decide_as_usual, join_boots,
 };
 use headstart_acceptance::{headstart, long};
 use headstart_lab::paths;
@@ -116,7 +117,7 @@ fn a_recording_beside_a_hostile_user_stays_within_its_memory_and_ends_by_its_dea
     let own = Own::new()?;
     own.start()?;
     own.start()?;
-    let sampler = Sampler::of(own.program.clone());
+    let sampler = Sampler::new(own.program.clone());
     let (trace, begun) = (own.path("t.trace"), own.path("begun"));
     let until = (seconds + 2).to_string();
     let mut recording = own
@@ -202,7 +203,7 @@ fn boot(boots: &mut Boots) -> Result<String> {
     let booted = boots.boot();
     let peak = sampler.finish()?;
     let (said, _) = booted?;
-    let deeds = Deeds::of(&said);
+    let deeds = HostileReport::parse(&said);
     println!("the user {:?}, refused {:?}", deeds.did, deeds.refused);
     println!("memory: {peak:?} KiB");
     deeds.check()?;

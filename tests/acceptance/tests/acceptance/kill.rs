@@ -1,4 +1,5 @@
-//! headstart killed at any moment: what it knows is the old or the new, whole, and the command's own work is unharmed.
+//! headstart killed at any moment: what it knows is the old or the new, whole, and the command's own work is
+//! unharmed.
 
 use anyhow::{Context, Result, ensure};
 use headstart_acceptance::{headstart, long};
@@ -66,7 +67,8 @@ fn facts(process: &Path) -> Option<(String, u32, u32)> {
     ))
 }
 
-/// Ends the processes of headstart's that this start left: those of its group, by id, that run headstart itself.
+/// Ends the processes of headstart's that this start left: those of its group, by id, that run headstart
+/// itself.
 fn kill_headstart(group: u32) -> Result<()> {
     let own = headstart()?;
     let is_own = |process: &Path| fs::read_link(process.join("exe")).is_ok_and(|exe| exe == own);
@@ -74,8 +76,9 @@ fn kill_headstart(group: u32) -> Result<()> {
         // It may have ended just now.
         let _ = rustix::process::kill_process(pid, signal);
     };
-    // First all are found: the helper, in a session of its own, is known by its parent, which is the first to be killed.
-    let mut found = Vec::new();
+    // First all are found: the helper, in a session of its own, is known by its parent, which is the first to
+    // be killed.
+    let mut processes = Vec::new();
     for entry in fs::read_dir("/proc")? {
         let entry = entry?;
         let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<i32>().ok()) else {
@@ -85,20 +88,22 @@ fn kill_headstart(group: u32) -> Result<()> {
             continue;
         };
         if is_own(&entry.path()) && (of == group || parent == group || pid as u32 == group) {
-            found.extend(rustix::process::Pid::from_raw(pid).map(|pid| (pid, entry.path())));
+            processes.extend(rustix::process::Pid::from_raw(pid).map(|pid| (pid, entry.path())));
         }
     }
-    // A held process may become the command at any moment, and that is not to be killed: all stand still first.
-    for (pid, process) in &found {
+    // A held process may become the command at any moment, and that is not to be killed: all stand still
+    // first.
+    for (pid, process) in &processes {
         send(*pid, Signal::STOP);
         let limit = Instant::now() + Duration::from_secs(1);
         while running(process) && Instant::now() < limit {
             std::thread::yield_now();
         }
     }
-    let (mut own, commands): (Vec<_>, Vec<_>) = found.into_iter().partition(|(_, process)| is_own(process));
-    // It also continues it, and where SIGHUP is ignored (nohup) one that is held would become the command before it is killed:
-    // the parent is the last.
+    let (mut own, commands): (Vec<_>, Vec<_>) =
+        processes.into_iter().partition(|(_, process)| is_own(process));
+    // It also continues it, and where SIGHUP is ignored (nohup) one that is held would become the command
+    // before it is killed: the parent is the last.
     own.sort_by_key(|(pid, _)| pid.as_raw_pid() as u32 == group);
     // The kernel hangs up on a stopped process whose parent dies, so this comes first.
     commands.iter().for_each(|(pid, _)| send(*pid, Signal::CONT));
@@ -180,7 +185,8 @@ fn kills_at_any_moment() -> Result<()> {
     Ok(())
 }
 
-/// Whether a process of the start's group still runs. One that ended and that nobody has waited for yet does not.
+/// Whether a process of the start's group still runs. One that ended and that nobody has waited for yet does
+/// not.
 fn part_of(group: u32) -> bool {
     let Ok(all) = fs::read_dir("/proc") else {
         return false;

@@ -1,7 +1,7 @@
 //! `headstart layout apply` harms no file: short forms of what `--example layout` does at length.
 
 use anyhow::{Context, Result};
-use headstart_acceptance::layout::{beside, cuts, kills, matrix, swaps};
+use headstart_acceptance::layout::{cuts, files_in_use, kills, matrix, swaps};
 use headstart_acceptance::long;
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ fn a_second_move_undoes_the_first_and_movers_may_share_a_donor() -> Result<()> {
 #[test]
 fn nobody_who_uses_files_while_they_move_sees_a_wrong_byte_or_an_error() -> Result<()> {
     let long = Duration::from_secs(if long() { 60 } else { 8 });
-    println!("{}", beside::run(long, 1)?);
+    println!("{}", files_in_use::run(long, 1)?);
     Ok(())
 }
 

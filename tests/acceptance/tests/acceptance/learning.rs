@@ -1,4 +1,5 @@
-//! What is learned is what the start uses: not what a replay brought in, not what others read at the same time.
+//! What is learned is what the start uses: not what a replay brought in, not what others read at the same
+//! time.
 
 use anyhow::{Context, Result};
 use headstart_acceptance::{Case, in_common, long};
@@ -6,7 +7,8 @@ use headstart_lab::image::Fs;
 use headstart_model::{FilePath, PageSet, Profile};
 use std::process::{Command, Stdio};
 
-/// What ten starts teach, or six where not all tests are run; every `replay_every`th replays, the others only record.
+/// What ten starts teach, or six where not all tests are run; every `replay_every`th replays, the others only
+/// record.
 fn many_runs(case: &mut Case, replay_every: Option<usize>) -> Result<Profile> {
     case.forget()?;
     for run in 0..if long() { 10 } else { 6 } {
@@ -16,7 +18,8 @@ fn many_runs(case: &mut Case, replay_every: Option<usize>) -> Result<Profile> {
     case.profile()
 }
 
-/// The pages that most runs needed, with those that some of them tell not to be needed: which those are does depend on what was in memory.
+/// The pages that most runs needed, with those that some of them tell not to be needed: which those are does
+/// depend on what was in memory.
 fn voted_pages(profile: &Profile) -> Vec<(String, PageSet)> {
     let threshold = profile.policy.threshold();
     let entries = profile.entries.iter().filter(|entry| entry.weight >= threshold);
@@ -30,17 +33,18 @@ fn wrongly_left_out(first: &Profile, second: &Profile) -> u64 {
         let entry = profile.entries.iter().find(|entry| entry.path == *path)?;
         entry.touches.clone()
     };
-    let both = first
+    let pairs = first
         .entries
         .iter()
         .filter_map(|entry| Some((entry.touches.as_ref()?, touches(second, &entry.path)?)));
-    both.map(|(first, second)| first.unused.intersection(&second.touched).pages())
+    pairs
+        .map(|(first, second)| first.unused.intersection(&second.touched).pages())
         .sum()
 }
 
-/// Where a library is mapped decides which neighbours of a touched page are mapped with it, and the kernel maps most
-/// anywhere; what is in memory decides which touches are seen. Which windows are learned must depend on neither, and what some runs
-/// tell not to be needed no other may need.
+/// Where a library is mapped decides which neighbours of a touched page are mapped with it, and the kernel
+/// maps most anywhere; what is in memory decides which touches are seen. Which windows are learned must
+/// depend on neither, and what some runs tell not to be needed no other may need.
 #[test]
 fn alternating_runs_teach_what_cold_runs_teach() -> Result<()> {
     let mut case = Case::new("python", Fs::Ext4)?;
@@ -63,11 +67,11 @@ fn alternating_runs_teach_what_cold_runs_teach() -> Result<()> {
     );
     let wrong = [(&cold_runs, &alternating_runs), (&alternating_runs, &cold_runs)]
         .map(|(first, second)| wrongly_left_out(first, second));
-    let all: u64 = cold.iter().map(|(_, pages)| pages.pages()).sum();
-    println!("left out, though other runs touched them: {wrong:?} of {all} pages");
+    let pages: u64 = cold.iter().map(|(_, pages)| pages.pages()).sum();
+    println!("left out, though other runs touched them: {wrong:?} of {pages} pages");
     assert!(
-        wrong.iter().all(|wrong| wrong * 1000 <= all),
-        "{wrong:?} of {all}"
+        wrong.iter().all(|wrong| wrong * 1000 <= pages),
+        "{wrong:?} of {pages}"
     );
     Ok(())
 }
@@ -98,8 +102,8 @@ fn report_differences(cold: &[(String, PageSet)], alternating: &[(String, PageSe
 #[test]
 fn time_blocked_is_the_time_waited_for_the_disk() -> Result<()> {
     let mut case = Case::on("flash4ms", "smallfiles", Fs::Ext4)?;
-    // To compare with: the disk's own count of the time in which it had something to do. A busy machine adds to what is waited for
-    // beyond that, but not beyond the whole.
+    // To compare with: the disk's own count of the time in which it had something to do. A busy machine adds
+    // to what is waited for beyond that, but not beyond the whole.
     let mut share = |replays: &str| -> Result<[f64; 3]> {
         let stage = case.run_cold(&["--control-every", replays])?;
         let outcome = case.last_outcome()?;

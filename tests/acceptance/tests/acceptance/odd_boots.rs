@@ -1,4 +1,5 @@
-//! Boots that are not like others, and are no failures: whose job queue never empties, or that wait for somebody for minutes.
+//! Boots that are not like others, and are no failures: whose job queue never empties, or that wait for
+//! somebody for minutes.
 
 use anyhow::{Context, Result};
 use headstart_acceptance::boots::{Boots, State};

@@ -1,4 +1,5 @@
-//! What headstart itself has read before it asks for anything of a start, where its program and its state are as cold as all else.
+//! What headstart itself has read before it asks for anything of a start, where its program and its state are
+//! as cold as all else.
 
 use anyhow::{Context, Result};
 use headstart_acceptance::Case;
@@ -13,18 +14,19 @@ use std::fs::{self, File};
 use std::ops::Range;
 use std::path::Path;
 
-/// headstart-init may ask for so much more of headstart than a start needs, which depends on compiler and processor.
+/// headstart-init may ask for so much more of headstart than a start needs, which depends on compiler and
+/// processor.
 const TOO_MUCH: u64 = 640 << 10;
 
 /// Where a file lies on the device, in bytes, by where it lies in the file.
-struct Lies(Vec<(Range<u64>, u64)>);
+struct FileExtents(Vec<(Range<u64>, u64)>);
 
-impl Lies {
-    fn of(path: &Path) -> Result<Lies> {
+impl FileExtents {
+    fn read(path: &Path) -> Result<FileExtents> {
         let file = File::open(path).with_context(|| path.display().to_string())?;
-        let all = extents(&file)?;
+        let extents = extents(&file)?;
         let one = |it: &headstart_model::machine::Extent| (it.physical..it.physical + it.length, it.logical);
-        Ok(Lies(all.iter().map(one).collect()))
+        Ok(FileExtents(extents.iter().map(one).collect()))
     }
 
     /// Whether a read has a byte of it.
@@ -97,8 +99,8 @@ fn few_reads_that_wait_for_one_another_come_before_the_first_request() -> Result
         .next()
         .context("no start was kept")??
         .path();
-    let (own, needed) = (Lies::of(&program)?, Lies::of(&start)?);
-    let laid = Program::of(&fs::read(&program)?).context("headstart is no program")?;
+    let (own, needed) = (FileExtents::read(&program)?, FileExtents::read(&start)?);
+    let laid = Program::parse(&fs::read(&program)?).context("headstart is no program")?;
     let end = laid.data_end;
     let by_init = OF_HEADSTART as u64;
     assert!(
@@ -110,7 +112,7 @@ fn few_reads_that_wait_for_one_another_come_before_the_first_request() -> Result
         .context("the program is not there")?;
     let size = fs::metadata(&program)?.len();
     let library = fs::canonicalize(root.join("usr/lib/x86_64-linux-gnu/libc.so.6"))?;
-    let library = Lies::of(&library)?;
+    let library = FileExtents::read(&library)?;
     drop(mounted);
 
     let _mounted = case.machine.fresh()?;
@@ -148,15 +150,17 @@ fn few_reads_that_wait_for_one_another_come_before_the_first_request() -> Result
         before.iter().any(|read| own.is_read(read)),
         "the program was not asked for"
     );
-    // What it needs lies together, and the rest has not come, but for what another compiler than that of `order.ld` may have made apart.
+    // What it needs lies together, and the rest has not come, but for what another compiler than that of
+    // `order.ld` may have made apart.
     assert!(2 * end < size, "{end} bytes of {size} are what a start needs");
     let of_rest = before
         .iter()
         .filter(|read| own.is_read(read) && own.is_behind(end, read));
     let of_rest: Vec<_> = of_rest.map(|read| (read.offset, read.length)).collect();
     assert!(of_rest.len() <= 3, "read of what is no start's: {of_rest:?}");
-    // What nothing else is in flight with: the program's first, what comes with the rest of it, and the file of what is needed first, where it was ten with the
-    // directories on the way to that; and the replay's own first, of metadata, one to three. They were 45 once (decision 18).
+    // What nothing else is in flight with: the program's first, what comes with the rest of it, and the file
+    // of what is needed first, where it was ten with the directories on the way to that; and the replay's own
+    // first, of metadata, one to three. They were 45 once (decision 18).
     let waits = before.iter().filter(|read| read.depth == 1);
     assert!(waits.clone().count() <= 6, "{waits:?}");
     // The directories come with the program.

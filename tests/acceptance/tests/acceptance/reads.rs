@@ -1,5 +1,5 @@
-//! A cold read whose pages come in one by one: what the reader takes while it waits for the next is used like all others,
-//! though the kernel has no event for it (`crates/record/src/kernel/bpf/asked.h`).
+//! A cold read whose pages come in one by one: what the reader takes while it waits for the next is used like
+//! all others, though the kernel has no event for it (`crates/record/src/kernel/bpf/asked.h`).
 
 use anyhow::{Context, Result};
 use headstart_acceptance::Case;
@@ -25,7 +25,8 @@ fn pages_taken_while_others_are_waited_for_are_told() -> Result<()> {
     let facts = fs::metadata(&path)?;
     let device = facts.dev();
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-    // Nothing but what is asked for (who opens the file from now on): four pages, then one that is on its way when eight are read.
+    // Nothing but what is asked for (who opens the file from now on): four pages, then one that is on its way
+    // when eight are read.
     fs::write(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"), "0")?;
     fs::File::open(&path)?.read_exact_at(&mut [0; 4 * PAGE as usize], 0)?;
     let script = "dd if=$0 of=/dev/null bs=4096 skip=4 count=1 & sleep 0.02; dd if=$0 of=/dev/null bs=32768 count=1; wait";

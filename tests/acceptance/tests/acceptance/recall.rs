@@ -1,13 +1,13 @@
-//! After a replay a start reads next to nothing, and what the replay read is used: real programs, on every file system
-//! that headstart serves.
+//! After a replay a start reads next to nothing, and what the replay read is used: real programs, on every
+//! file system that headstart serves.
 
 use anyhow::Result;
 use headstart_acceptance::{Case, certain_pages, pages_in_both, planned_pages};
 use headstart_lab::image::Fs;
 use headstart_model::outcome::Mode;
 
-/// Learns from two cold starts and returns the requests of a cold start, those of a start after a replay, and the
-/// share of the pages brought in by a replay beside a start that the start did not use.
+/// Learns from two cold starts and returns the requests of a cold start, those of a start after a replay, and
+/// the share of the pages brought in by a replay beside a start that the start did not use.
 fn measure(workload: &str, fs: Fs) -> Result<(u64, u64, f64)> {
     let mut case = Case::new(workload, fs)?;
     for _ in 0..2 {

@@ -49,10 +49,10 @@ fn calls_that_come_together_are_answered_in_order() {
 
 /// Reads until the server closes.
 fn until_closed(stream: &mut UnixStream) -> Vec<u8> {
-    let mut all = Vec::new();
-    match stream.read_to_end(&mut all) {
-        Ok(_) => all,
-        Err(error) if error.kind() == ErrorKind::ConnectionReset => all,
+    let mut bytes = Vec::new();
+    match stream.read_to_end(&mut bytes) {
+        Ok(_) => bytes,
+        Err(error) if error.kind() == ErrorKind::ConnectionReset => bytes,
         Err(error) => panic!("it is not closed: {error}"),
     }
 }

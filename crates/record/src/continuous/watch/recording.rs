@@ -13,22 +13,26 @@ use headstart_model::trace::{Backend, EndReason, Evidence};
 use headstart_system::process::ProcessStat;
 use std::time::{Duration, Instant};
 
-/// A start is over when it has used no new page, hardly computed and waited for no device for so long, as `headstart run` has it.
+/// A start is over when it has used no new page, hardly computed and waited for no device for so long, as
+/// `headstart run` has it.
 const QUIET: Duration = Duration::from_secs(2);
 
 /// A start takes no longer.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Who executes more programs than so many, and hardly waits for devices for [`WORKS`], does not start: it works, as a build does. To record that
-/// costs a build one tenth of its time. With a replay before it a start need not wait while it lasts, so that is longer than
-/// [`QUIET`]; and as long without one, for the two are compared.
+/// Who executes more programs than so many, and hardly waits for devices for [`WORKS`], does not start: it
+/// works, as a build does. To record that costs a build one tenth of its time. With a replay before it a
+/// start need not wait while it lasts, so that is longer than [`QUIET`]; and as long without one, for the two
+/// are compared.
 const EXECUTIONS: u32 = 64;
 const WORKS: Duration = Duration::from_secs(10);
 
-/// The share of [`WORKS`] for which its threads wait then, one twentieth at most: a build waits for what it writes, too, for one thirtieth.
+/// The share of [`WORKS`] for which its threads wait then, one twentieth at most: a build waits for what it
+/// writes, too, for one thirtieth.
 const HARDLY: u32 = 20;
 
-/// So many slots may belong to it, beside its own, where another start goes on with it: each has one until all of it has ended.
+/// So many slots may belong to it, beside its own, where another start goes on with it: each has one until
+/// all of it has ended.
 const PARTS: usize = 8;
 
 /// How often its processes' CPU time is looked up.
@@ -79,7 +83,8 @@ impl Works {
     }
 }
 
-/// What the counters that all starts share were at its beginning: of what could not be sent, and of what no program saw.
+/// What the counters that all starts share were at its beginning: of what could not be sent, and of what no
+/// program saw.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Before {
     pub(super) not_sent: Missed,
@@ -104,8 +109,8 @@ pub struct Recorded {
     pub bytes: usize,
     /// Those of its processes that still live.
     pub living: Vec<u32>,
-    /// A user whose processes have executed something in it: a person, if there was one; else the one with the highest number. 0 for one that was not begun by an
-    /// execution.
+    /// A user whose processes have executed something in it: a person, if there was one; else the one with
+    /// the highest number. 0 for one that was not begun by an execution.
     pub user: u32,
     pub(super) builder: Builder,
     pub(super) ended: Ended,
@@ -123,7 +128,7 @@ impl Recorded {
 }
 
 impl Recording {
-    pub(super) fn begin(
+    pub(super) fn start(
         number: u32,
         pid: u32,
         began_ns: u64,
@@ -131,7 +136,7 @@ impl Recording {
         before: Before,
     ) -> Result<Recording, RecordError> {
         let mut builder = Builder::new(options, Backend::Bpf, Evidence::Uses, monotonic_ns())?;
-        builder.began(began_ns);
+        builder.set_began(began_ns);
         builder.add_process(pid, began_ns);
         Ok(Recording {
             number,
@@ -182,7 +187,8 @@ impl Recording {
         self.parts.len() < PARTS && (in_time || self.builder.living().next().is_some())
     }
 
-    /// A process goes on with it. Where the one that began it has ended, it is of this one that the status is asked.
+    /// A process goes on with it. Where the one that began it has ended, it is of this one that the status is
+    /// asked.
     pub(super) fn has_another(&mut self, pid: u32, time_ns: u64) {
         self.builder.add_process(pid, time_ns);
         if self.status.is_some() {
@@ -191,7 +197,7 @@ impl Recording {
     }
 
     /// A further slot belongs to it, that was given with this number for what was executed.
-    pub(super) fn goes_on(&mut self, number: u32, exec: Exec) {
+    pub(super) fn continue_with(&mut self, number: u32, exec: Exec) {
         self.parts.push(number);
         self.push(Event::Exec(exec));
     }
@@ -202,7 +208,8 @@ impl Recording {
         is_left.then_some(self.left_ns)
     }
 
-    /// Whether it has come to its end. `blocked_ns` says how long its threads have waited for devices up to now.
+    /// Whether it has come to its end. `blocked_ns` says how long its threads have waited for devices up to
+    /// now.
     pub(super) fn has_ended(
         &mut self,
         now: Instant,
@@ -218,7 +225,7 @@ impl Recording {
         let waits = || ProcessStat::any_is_blocked(self.builder.living());
         if now.duration_since(self.looked) >= LOOK_AT_CPU_EVERY {
             self.looked = now;
-            self.cpu.look(self.builder.living());
+            self.cpu.sample(self.builder.living());
             if self.executions > EXECUTIONS {
                 let blocked_ns = blocked_ns(self);
                 if self.works.for_long(now, blocked_ns) && !waits() {

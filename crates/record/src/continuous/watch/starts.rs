@@ -26,9 +26,14 @@ pub(super) struct Starts {
 }
 
 impl Starts {
-    pub(super) fn take(&mut self, seen: Watched, before: Before, judge: &mut dyn FnMut(&Noticed) -> Answer) {
+    pub(super) fn notice(
+        &mut self,
+        seen: Watched,
+        before: Before,
+        judge: &mut dyn FnMut(&Noticed) -> Answer,
+    ) {
         match seen {
-            Watched::Start(seen) => self.begin(seen, before, judge),
+            Watched::Start(seen) => self.add(seen, before, judge),
             Watched::Exit {
                 slot,
                 time_ns,
@@ -53,10 +58,11 @@ impl Starts {
         self.slots[owner].as_deref_mut()
     }
 
-    fn begin(&mut self, seen: StartSeen, before: Before, judge: &mut dyn FnMut(&Noticed) -> Answer) {
+    fn add(&mut self, seen: StartSeen, before: Before, judge: &mut dyn FnMut(&Noticed) -> Answer) {
         let exec = seen.exec;
         let slot = slot_of(seen.number);
-        // What a recorded start executed while nobody had answered yet is part of it, though the kernel did not know; unless it is apart.
+        // What a recorded start executed while nobody had answered yet is part of it, though the kernel did
+        // not know; unless it is apart.
         let owner = self.part_of[slot_of(seen.before)];
         match self.slots[owner].as_mut().filter(|r| r.has(seen.before)) {
             Some(recording) if seen.apart => recording.is_left_by(exec.pid, 0, exec.time_ns),
@@ -97,7 +103,7 @@ impl Starts {
                     patience: Options::PATIENCE,
                     ..Options::tree(command)
                 };
-                let begun = Recording::begin(noticed.number, noticed.pid, noticed.time_ns, &options, before);
+                let begun = Recording::start(noticed.number, noticed.pid, noticed.time_ns, &options, before);
                 begun.ok().map(|mut recording| {
                     recording.open_for = open_for;
                     recording
@@ -135,7 +141,7 @@ impl Starts {
     /// The start with this number is part of the one that is recorded in a slot.
     fn go_on(&mut self, owner: usize, number: u32, exec: Exec) {
         if let Some(recording) = self.slots[owner].as_mut() {
-            recording.goes_on(number, exec);
+            recording.continue_with(number, exec);
             self.part_of[slot_of(number)] = owner;
             self.control.record(number);
         }

@@ -31,7 +31,10 @@ struct {
 	__type(value, struct asked);
 } in_flight SEC(".maps");
 
-/* Who gives a request to the driver: the recorded process that waits for it, as a rule, or a thread of the kernel's. */
+/*
+ * Who gives a request to the driver: the recorded process that waits for it, as a rule, or a thread of the
+ * kernel's.
+ */
 static __always_inline u32 asking_process(void)
 {
 	const struct task_struct *task = (const void *)bpf_get_current_task();

@@ -1,9 +1,9 @@
-//! What the running kernel has, from its BTF: tracepoints, functions that can be traced, and the few structures that
-//! the programs read.
+//! What the running kernel has, from its BTF: tracepoints, functions that can be traced, and the few
+//! structures that the programs read.
 //!
-//! libbpf could tell, but it would parse the five megabytes once more than it must, and search all of them once for
-//! each structure, which takes it 20 ms. A walk over the types that looks at names only takes one or two; what libbpf
-//! then gets to search is [small](Kernel::minimal).
+//! libbpf could tell, but it would parse the five megabytes once more than it must, and search all of them
+//! once for each structure, which takes it 20 ms. A walk over the types that looks at names only takes one or
+//! two; what libbpf then gets to search is [small](Kernel::minimal).
 
 mod extract;
 
@@ -78,7 +78,8 @@ const STRUCTURES: &[&str] = &[
 /// What a kernel has.
 #[derive(Debug, Default)]
 pub(crate) struct Kernel {
-    /// By name, the structure that the first argument points to (`folio`, `task_struct`); empty if it is no pointer.
+    /// By name, the structure that the first argument points to (`folio`, `task_struct`); empty if it is no
+    /// pointer.
     tracepoints: HashMap<String, String>,
     functions: HashSet<String>,
     /// The numbers of [`STRUCTURES`].
@@ -160,7 +161,8 @@ impl Kernel {
     }
 }
 
-/// The kernel's BTF: mapped where that is possible (6.16 and later), for sysfs gives it away only a page at a time.
+/// The kernel's BTF: mapped where that is possible (6.16 and later), for sysfs gives it away only a page at a
+/// time.
 fn read() -> io::Result<Bytes> {
     let mut file = File::open(VMLINUX)?;
     let length = usize::try_from(file.metadata()?.len()).unwrap_or(0);
@@ -224,8 +226,8 @@ impl Deref for Mapped {
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and nothing borrowed from it outlives `self`. It cannot fail for a whole
-        // mapping, and there is nothing to do if it did.
+        // SAFETY: the mapping is ours, and nothing borrowed from it outlives `self`. It cannot fail for a
+        // whole mapping, and there is nothing to do if it did.
         let _ = unsafe { rustix::mm::munmap(self.start.cast_mut().cast(), self.length) };
     }
 }
@@ -365,11 +367,11 @@ mod tests {
     /// The running kernel's BTF; `None` (and a line that says so) if it shows none.
     #[track_caller]
     fn whole() -> Option<Bytes> {
-        let found = read();
-        if let Err(e) = &found {
+        let bytes = read();
+        if let Err(e) = &bytes {
             needs(&format!("BTF ({VMLINUX}: {e})"), false);
         }
-        found.ok()
+        bytes.ok()
     }
 
     #[test]

@@ -56,8 +56,8 @@ const volatile struct {
 u32 stopped SEC(".data.control") = 0;
 
 /*
- * Scope watch: the starts that are recorded at the same time. User space has this mapped (watch.rs), and all of it is
- * changed atomically.
+ * Scope watch: the starts that are recorded at the same time. User space has this mapped (watch.rs), and all
+ * of it is changed atomically.
  */
 #define SLOTS 32
 
@@ -66,7 +66,10 @@ struct {
 	u32 active;
 	/* Of the last start. */
 	u32 generation;
-	/* Starts of programs of which nothing is known that may still begin; user space adds to it as time goes by. */
+	/*
+	 * Starts of programs of which nothing is known that may still begin; user space adds to it as time
+	 * goes by.
+	 */
 	s32 unknown_left;
 	/* The mount namespaces, by number, whose programs are recorded. */
 	u32 namespaces[2];
@@ -76,11 +79,17 @@ struct {
 	u32 foreign;
 	/* By slot, the number of the start that is recorded; 0: free, ENDED: not to be taken yet. */
 	u32 numbers[SLOTS];
-	/* By slot, whether user space has said that it is recorded. Until then what it executes is asked about, too, but in another mount namespace. */
+	/*
+	 * By slot, whether user space has said that it is recorded. Until then what it executes is asked
+	 * about, too, but in another mount namespace.
+	 */
 	u32 answered[SLOTS];
 	/* By slot, the control group in which the start began; 0: whichever it is in. */
 	u64 cgroups[SLOTS];
-	/* By slot, whose start it is: a user's number; of those whose processes have executed something in it, by note_user(). */
+	/*
+	 * By slot, whose start it is: a user's number; of those whose processes have executed something in
+	 * it, by note_user().
+	 */
 	u32 users[SLOTS];
 	/* By slot, the process that began it; 0: none did. */
 	u32 leaders[SLOTS];
@@ -91,8 +100,9 @@ struct {
 #define ENDED (~0U)
 
 /*
- * What may still be sent: look-ups by root and by all others, of which a boot makes some hundred thousand together, and where
- * everybody is recorded uses of pages by others, four times what a trace has room for. Anybody can make a million a second.
+ * What may still be sent: look-ups by root and by all others, of which a boot makes some hundred thousand
+ * together, and where everybody is recorded uses of pages by others, four times what a trace has room for.
+ * Anybody can make a million a second.
  */
 struct {
 	s64 lookups_of_root;
@@ -127,7 +137,10 @@ struct {
 	__uint(max_entries, 1 << 20);
 } activity SEC(".maps");
 
-/* Events for which `ring` had no room, what was left out of what users do, and activity for which there was no room. */
+/*
+ * Events for which `ring` had no room, what was left out of what users do, and activity for which there was
+ * no room.
+ */
 struct counter {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -137,8 +150,8 @@ struct counter {
 struct counter lost SEC(".maps"), dropped SEC(".maps"), unseen SEC(".maps");
 
 /*
- * Thread groups, by their number in the initial pid namespace. In scope watch: to which start they belong, or OURS, or
- * what the standing is kept under for which no start began.
+ * Thread groups, by their number in the initial pid namespace. In scope watch: to which start they belong, or
+ * OURS, or what the standing is kept under for which no start began.
  */
 #define OURS (1ULL << 32)
 #define STANDING (1ULL << 63)
@@ -152,9 +165,10 @@ struct {
 } listed SEC(".maps");
 
 /*
- * What has been sent already, to cut repeated events; user space does the exact work. Both are direct-mapped and
- * lossy: a collision makes an event be sent again. An entry is one word, so that racing writers cannot mix two.
- * seen_inodes: the file's id. seen_pages: 48 bits of a hash of file, 16-page chunk and kind, and a bit for each page.
+ * What has been sent already, to cut repeated events; user space does the exact work. Both are direct-mapped
+ * and lossy: a collision makes an event be sent again. An entry is one word, so that racing writers cannot
+ * mix two. seen_inodes: the file's id. seen_pages: 48 bits of a hash of file, 16-page chunk and kind, and a
+ * bit for each page.
  */
 #define SEEN_INODES (1 << 16)
 #define SEEN_PAGES (1 << 17)
@@ -174,8 +188,8 @@ struct {
 } seen_pages SEC(".maps");
 
 /*
- * Where records with text are put together. There are several for each processor, for a program may be preempted by
- * another one (tracepoints no longer forbid it since 6.19).
+ * Where records with text are put together. There are several for each processor, for a program may be
+ * preempted by another one (tracepoints no longer forbid it since 6.19).
  */
 #define TEXT 4096
 #define NAME 256
@@ -203,10 +217,10 @@ struct {
 /* --- Common parts --- */
 
 /*
- * The same pointer, of which the verifier knows the type (a number in `config`) and nothing else. Where a program reads a
- * pointer through one that it gets from a tracepoint, the verifier wants to know whether that may be trusted too, and searches
- * the kernel's BTF for up to four names, some 0.5 ms each (6.3 and later: btf_nested_type_is_trusted). Nothing here needs it.
- * bpf_rdonly_cast came with 6.2.
+ * The same pointer, of which the verifier knows the type (a number in `config`) and nothing else. Where a
+ * program reads a pointer through one that it gets from a tracepoint, the verifier wants to know whether that
+ * may be trusted too, and searches the kernel's BTF for up to four names, some 0.5 ms each (6.3 and later:
+ * btf_nested_type_is_trusted). Nothing here needs it. bpf_rdonly_cast came with 6.2.
  */
 #ifdef HAVE_BPF_LOOP
 #define untrusted(pointer, structure) ((const struct structure *)bpf_rdonly_cast(pointer, config.structure))
@@ -275,7 +289,10 @@ static __always_inline u64 pid_namespace_of(void *upid)
 	return namespace;
 }
 
-/* The process's number in the recorder's pid namespace; 0 if it has none there, as those outside of its container. */
+/*
+ * The process's number in the recorder's pid namespace; 0 if it has none there, as those outside of its
+ * container.
+ */
 static __always_inline u32 number_of(const struct task_struct *task)
 {
 	struct pid *pid;
@@ -300,7 +317,10 @@ static __always_inline u32 current_number(void)
 	return number_of((const struct task_struct *)bpf_get_current_task());
 }
 
-/* In a container "everybody" are those in it: what its neighbours do is not its business, and a flood to wade through. */
+/*
+ * In a container "everybody" are those in it: what its neighbours do is not its business, and a flood to wade
+ * through.
+ */
 static __always_inline bool current_is_wanted(void)
 {
 	return wanted(current_tgid()) && (config.scope != SCOPE_SYSTEM || !self.level || current_number());
@@ -331,8 +351,9 @@ static __always_inline u8 current_slot(void)
 #define USER_NAMESPACES 33
 
 /*
- * Whose the current process is, for all that a user has a share of: its real user; in a user namespace whoever has made that, and has the ids in it: the owner of the
- * outermost one that is not root's (headstart_system::process::owner).
+ * Whose the current process is, for all that a user has a share of: its real user; in a user namespace
+ * whoever has made that, and has the ids in it: the owner of the outermost one that is not root's
+ * (headstart_system::process::owner).
  */
 __noinline u32 whose(void)
 {
@@ -354,8 +375,8 @@ __noinline u32 whose(void)
 }
 
 /*
- * Which of 255 groups of users the current process is of, where everybody is recorded; 0: root, and whoever is recorded alone. Each
- * group has a share of what a recording keeps (builder/shares.rs).
+ * Which of 255 groups of users the current process is of, where everybody is recorded; 0: root, and whoever
+ * is recorded alone. Each group has a share of what a recording keeps (builder/shares.rs).
  */
 static __always_inline u8 group_of_user(void)
 {
@@ -377,7 +398,10 @@ static __always_inline bool take_one(s64 *left)
 #define has_half(buffer) \
 	(bpf_ringbuf_query(&buffer, BPF_RB_AVAIL_DATA) <= bpf_ringbuf_query(&buffer, BPF_RB_RING_SIZE) / 2)
 
-/* While starts are noticed a quarter of the ring is for what tells of one, and for ends: else what one start does could keep others from being seen. */
+/*
+ * While starts are noticed a quarter of the ring is for what tells of one, and for ends: else what one start
+ * does could keep others from being seen.
+ */
 #define is_kept_free(buffer)                                                                                                              \
 	(watching && bpf_ringbuf_query(&buffer, BPF_RB_AVAIL_DATA) > bpf_ringbuf_query(&buffer, BPF_RB_RING_SIZE) / 4 * 3)
 

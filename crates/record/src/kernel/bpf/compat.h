@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What the programs read that has another name or shape on another kernel; each flavour under the versions it is for. */
+/*
+ * What the programs read that has another name or shape on another kernel; each flavour under the versions it
+ * is for.
+ */
 #ifndef HEADSTART_COMPAT_H
 #define HEADSTART_COMPAT_H
 

@@ -31,8 +31,8 @@ struct record_head {
 	u8 kind;  /* of a use, a lookup, a request; what a thread waited for */
 	u8 flags; /* of a file, a lookup or a request */
 	/*
-	 * Of a use or a file, where everybody is recorded: 0 for root, else whose it is, by group_of_user(). In scope watch: the
-	 * slot of the start that it belongs to.
+	 * Of a use or a file, where everybody is recorded: 0 for root, else whose it is, by group_of_user().
+	 * In scope watch: the slot of the start that it belongs to.
 	 */
 	u8 whose;
 	u32 pid;
@@ -106,8 +106,8 @@ struct record_request {
 };
 
 /*
- * Records with text. A place is a device, a mount (0: not known) and the length of its names, which follow one
- * another from the last to the first, each with a NUL behind it.
+ * Records with text. A place is a device, a mount (0: not known) and the length of its names, which follow
+ * one another from the last to the first, each with a NUL behind it.
  */
 struct place {
 	u32 dev;
@@ -135,7 +135,10 @@ struct record_exec {
 	struct place executable;
 };
 
-/* A start has begun (scope watch): head.pid runs something else from now on, and is recorded. Its arguments follow the place. */
+/*
+ * A start has begun (scope watch): head.pid runs something else from now on, and is recorded. Its arguments
+ * follow the place.
+ */
 struct record_start {
 	struct record_head head;
 	u64 program; /* what a standing about it is kept under */

@@ -7,10 +7,11 @@
 #define PF_MEMALLOC_NOFS 0x00040000
 
 /*
- * Whether a read makes this page itself, of which the kernel gives no event (filemap_create_folio): where a file system reads nothing ahead, as
- * of what lies in the inode (ext4, f2fs, ntfs3, udf) or is compressed (ntfs3). All that is read ahead is added while that flag is set, and what
- * a file system adds beside (the rest of a block) was not asked for; what a call writes is of another file than what it reads, and execve writes
- * none. By numbers: see send_file.
+ * Whether a read makes this page itself, of which the kernel gives no event (filemap_create_folio): where a
+ * file system reads nothing ahead, as of what lies in the inode (ext4, f2fs, ntfs3, udf) or is compressed
+ * (ntfs3). All that is read ahead is added while that flag is set, and what a file system adds beside (the
+ * rest of a block) was not asked for; what a call writes is of another file than what it reads, and execve
+ * writes none. By numbers: see send_file.
  */
 __noinline int made_by_read(u64 mapping, u64 index)
 {

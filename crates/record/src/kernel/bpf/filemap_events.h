@@ -4,23 +4,27 @@
 #define FILEMAP_EVENTS_H
 
 /*
- * The event tells all that is asked for, and so much at most is given at a time (PAGEVEC_SIZE folios of MAX_PAGECACHE_ORDER): what follows has an
- * event of its own. A read of two gigabytes that ends at its first byte would be half a million pages, of which each is a bit to be set.
+ * The event tells all that is asked for, and so much at most is given at a time (PAGEVEC_SIZE folios of
+ * MAX_PAGECACHE_ORDER): what follows has an event of its own. A read of two gigabytes that ends at its first
+ * byte would be half a million pages, of which each is a bit to be set.
  */
 static __always_inline u64 most_at_a_time(void)
 {
 	return 31ULL << (config.page_shift > 12 ? 13 : 9);
 }
 
-/* The pages of the pipe that a splice goes through, twice. With as many more behind, what was sent is still looked up (CHUNKS). */
+/*
+ * The pages of the pipe that a splice goes through, twice. With as many more behind, what was sent is still
+ * looked up (CHUNKS).
+ */
 #define SPLICED 32
 
 /*
- * The page that a read begins with, of which the event may tell but the end: where a reader wakes up while the pages that
- * it waits for come in one by one, it takes those that are there and waits for the next, and the kernel returns the
- * former without an event (filemap_get_pages, where filemap_update_page says AOP_TRUNCATED_PAGE; 6.12 to 6.18). The call
- * goes on with the page waited for, so the last has an event; where it began its arguments say. On an overlay they are those
- * of the file below too.
+ * The page that a read begins with, of which the event may tell but the end: where a reader wakes up while
+ * the pages that it waits for come in one by one, it takes those that are there and waits for the next, and
+ * the kernel returns the former without an event (filemap_get_pages, where filemap_update_page says
+ * AOP_TRUNCATED_PAGE; 6.12 to 6.18). The call goes on with the page waited for, so the last has an event;
+ * where it began its arguments say. On an overlay they are those of the file below too.
  */
 static __always_inline u64 read_begins(u64 index)
 {
@@ -49,8 +53,9 @@ int BPF_PROG(get_pages, struct address_space *mapping, unsigned long index, unsi
 #define LAST 1
 
 /*
- * From Linux 6.18 on the kernel maps a folio whole of which it maps a page (finish_fault, filemap_map_pages): the first or the last page of the one that
- * is in memory at a page of a mapping, of which the pages are below `head`, or that page. By numbers: see send_file.
+ * From Linux 6.18 on the kernel maps a folio whole of which it maps a page (finish_fault, filemap_map_pages):
+ * the first or the last page of the one that is in memory at a page of a mapping, of which the pages are
+ * below `head`, or that page. By numbers: see send_file.
  */
 __noinline u64 folio_edge(u64 head, u64 index, u32 edge)
 {
@@ -86,9 +91,10 @@ static long found_vma(struct task_struct *task, struct vm_area_struct *vma, stru
 #define UNKNOWN (~0ULL)
 
 /*
- * These pages of a mapping were mapped by a fault, of which one was touched, with the folios that they are in. Where that is unknown the thread's last
- * fault tells. The kernel touches memory for others without one: then the thread's last fault is another, most often of other memory; if not, what it
- * says is true all the same.
+ * These pages of a mapping were mapped by a fault, of which one was touched, with the folios that they are
+ * in. Where that is unknown the thread's last fault tells. The kernel touches memory for others without one:
+ * then the thread's last fault is another, most often of other memory; if not, what it says is true all the
+ * same.
  */
 static __always_inline int fault_use(const struct address_space *mapping, u64 address, u64 first, u64 last, u64 touched)
 {
@@ -121,7 +127,10 @@ int BPF_PROG(map_pages, struct address_space *mapping, unsigned long start, unsi
 	return fault_use(mapping, ctx[0], start, end, UNKNOWN);
 }
 
-/* Of a fault around which nothing was mapped. What is not in memory yet is read, and then the fault is done anew. */
+/*
+ * Of a fault around which nothing was mapped. What is not in memory yet is read, and then the fault is done
+ * anew.
+ */
 SEC("tp_btf/mm_filemap_fault")
 int BPF_PROG(fault, struct address_space *mapping, unsigned long index)
 {

@@ -3,7 +3,10 @@
 #ifndef FILEMAP_FUNCTIONS_H
 #define FILEMAP_FUNCTIONS_H
 
-/* By which file is told as a number that was read: a pointer that the kernel gave no function takes that is checked by itself. */
+/*
+ * By which file is told as a number that was read: a pointer that the kernel gave no function takes that is
+ * checked by itself.
+ */
 static __always_inline int read_call(const struct kiocb *iocb, const struct iov_iter *iter)
 {
 	u64 position = iocb->ki_pos, count = iter->count;
@@ -44,7 +47,10 @@ static __always_inline int vmf_use(const struct vm_fault *vmf, u64 start, u64 la
 	struct touch t = {};
 
 	touch_in(&t, vmf->address, vmf->vma);
-	/* Until 5.11 the address is moved to the beginning of what is mapped around the fault (do_fault_around), the page is not. */
+	/*
+	 * Until 5.11 the address is moved to the beginning of what is mapped around the fault
+	 * (do_fault_around), the page is not.
+	 */
 	t.page = vmf->pgoff;
 	return use(vmf->vma->vm_file->f_mapping, start, last, kind, &t, (u64)BPF_CORE_READ(vmf, vma, vm_file));
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * Reads by io_uring: those that end where the file does (reads.h), whose page a read makes itself (filemap_add.h: here a thread of the kernel's own
- * does), or that were given in parts, of which the former has no event. Of all others each page has been told.
+ * Reads by io_uring: those that end where the file does (reads.h), whose page a read makes itself
+ * (filemap_add.h: here a thread of the kernel's own does), or that were given in parts, of which the former
+ * has no event. Of all others each page has been told.
  */
 #ifndef IO_URING_H
 #define IO_URING_H

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * The kernel's structures, as far as the programs read them. Field names are the kernel's; where they lie is looked
- * up in the running kernel's BTF when the programs are loaded. What differs between kernels is in compat.h.
+ * The kernel's structures, as far as the programs read them. Field names are the kernel's; where they lie is
+ * looked up in the running kernel's BTF when the programs are loaded. What differs between kernels is in
+ * compat.h.
  */
 #ifndef HEADSTART_KERNEL_H
 #define HEADSTART_KERNEL_H
@@ -269,7 +270,10 @@ struct kiocb {
 	int ki_flags;
 };
 
-/* What io_uring was asked, and what it answered. Of a read the file is the first of it, and its position lies behind. */
+/*
+ * What io_uring was asked, and what it answered. Of a read the file is the first of it, and its position lies
+ * behind.
+ */
 struct io_cqe {
 	s32 res;
 };

@@ -14,7 +14,8 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use zerocopy::IntoBytes;
 
-/// The compiled programs, packed: a boot reads all of headstart from disk, and both are half a megabyte as they are.
+/// The compiled programs, packed: a boot reads all of headstart from disk, and both are half a megabyte as
+/// they are.
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/record.bpf.o.zst"));
 /// The same for kernels that do not know bpf_loop, packed by the other as its dictionary.
 static OLD_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/record-old.bpf.o.zst"));
@@ -55,8 +56,8 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// Bytes of the buffer for look-ups: half of the other. Those of 160 bytes that a second brings are 10 times those of a
-    /// desktop's whole boot.
+    /// Bytes of the buffer for look-ups: half of the other. Those of 160 bytes that a second brings are 10
+    /// times those of a desktop's whole boot.
     pub fn lookup_bytes(self) -> u32 {
         (self.buffer_bytes / 2).max(rustix::param::page_size() as u32)
     }
@@ -95,7 +96,8 @@ pub(super) fn activity_programs(kernel: &Kernel) -> Result<[&'static str; 4], &'
     Ok(["switch_slices", "thread_exit", block_issue, "block_complete"])
 }
 
-/// The switch of what the functions' tracing goes through. While it is off a program is attached to a function and never called.
+/// The switch of what the functions' tracing goes through. While it is off a program is attached to a
+/// function and never called.
 const FTRACE: &str = "/proc/sys/kernel/ftrace_enabled";
 
 /// Whether functions that are traced call the programs attached to them.
@@ -113,19 +115,19 @@ pub(crate) fn evidence(kernel: &Kernel) -> Vec<Evidence> {
     let uses = ["mm_filemap_get_pages", "mm_filemap_map_pages", "mm_filemap_fault"];
     let reads = ["filemap_read", "generic_file_buffered_read"];
     let faults = ["filemap_map_pages", "filemap_fault"];
-    let mut found = Vec::new();
+    let mut evidence = Vec::new();
     if uses.iter().all(|name| kernel.has_tracepoint(name)) {
-        found.push(Evidence::Uses);
+        evidence.push(Evidence::Uses);
     } else if functions_call()
         && reads.iter().any(|f| kernel.has_function(f))
         && faults.iter().all(|f| kernel.has_function(f))
     {
-        found.push(Evidence::Fentry);
+        evidence.push(Evidence::Fentry);
     }
     if kernel.has_tracepoint("mm_filemap_add_to_page_cache") {
-        found.push(Evidence::Adds);
+        evidence.push(Evidence::Adds);
     }
-    found
+    evidence
 }
 
 /// The programs to load for a plan on this kernel.
@@ -309,8 +311,8 @@ pub(super) fn about_self(object: &mut Object, proc_above: u64) -> Result<(), Rec
     run(object, "about_self", &[proc_above]).map(|_| ())
 }
 
-/// Adds to the processes to record, or in scope system to those to leave out. `pid` is its number in this process's pid
-/// namespace; the one that events will have is returned.
+/// Adds to the processes to record, or in scope system to those to leave out. `pid` is its number in this
+/// process's pid namespace; the one that events will have is returned.
 pub(super) fn list_process(object: &mut Object, pid: u32) -> Result<u32, RecordError> {
     list_process_as(object, pid, 1)
 }
@@ -345,8 +347,8 @@ pub(super) fn run(object: &mut Object, name: &str, arguments: &[u64]) -> Result<
         .return_value)
 }
 
-/// A map by its name, or by the end of it that begins with a dot: those of the data sections have the object's name
-/// before it.
+/// A map by its name, or by the end of it that begins with a dot: those of the data sections have the
+/// object's name before it.
 pub(super) fn map<'a>(object: &'a Object, name: &'static str) -> Result<libbpf_rs::Map<'a>, RecordError> {
     let is_it = |found: &str| found == name || name.starts_with('.') && found.ends_with(name);
     object
@@ -390,8 +392,8 @@ pub(super) fn values(object: &Object, name: &'static str, most: u32) -> Result<V
 pub(super) fn missed_runs(program: BorrowedFd<'_>) -> u64 {
     let mut info = libbpf_sys::bpf_prog_info::default();
     let mut length = size_of_val(&info) as u32;
-    // SAFETY: the kernel writes at most `length` bytes, the size of the structure; its pointers to buffers are null,
-    // which says that there are none to fill.
+    // SAFETY: the kernel writes at most `length` bytes, the size of the structure; its pointers to buffers
+    // are null, which says that there are none to fill.
     let result = unsafe {
         libbpf_sys::bpf_obj_get_info_by_fd(program.as_raw_fd(), (&raw mut info).cast(), &mut length)
     };

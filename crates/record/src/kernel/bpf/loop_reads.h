@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * What the kernel's own threads read of files: the loop driver's, of the image that a file system lies in. Nobody's process does that, and a file
- * system that is mounted in the start's own namespace alone has no other path. User space keeps it only for such starts.
+ * What the kernel's own threads read of files: the loop driver's, of the image that a file system lies in.
+ * Nobody's process does that, and a file system that is mounted in the start's own namespace alone has no
+ * other path. User space keeps it only for such starts.
  */
 #ifndef LOOP_READS_H
 #define LOOP_READS_H

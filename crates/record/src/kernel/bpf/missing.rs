@@ -5,8 +5,8 @@ const CAP_SYS_ADMIN: u32 = 21;
 const CAP_PERFMON: u32 = 38;
 const CAP_BPF: u32 = 39;
 
-/// The capability that is missing, and what it is for. CAP_SYS_ADMIN stands for both of the others. What a process has in a
-/// user namespace is none over BPF.
+/// The capability that is missing, and what it is for. CAP_SYS_ADMIN stands for both of the others. What a
+/// process has in a user namespace is none over BPF.
 pub(crate) fn capability() -> Option<(&'static str, String)> {
     if headstart_system::container::is_user_namespace() {
         let what = "to load programs, and this is a user namespace, whose root has no rights over the kernel";

@@ -21,14 +21,17 @@ use ring::Ring;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-/// How often the buffers are drained: see [`Options::TREE_BUFFER_BYTES`]. A drain without events takes 10 us, and as much to wake up.
+/// How often the buffers are drained: see [`Options::TREE_BUFFER_BYTES`]. A drain without events takes 10 us,
+/// and as much to wake up.
 const DRAIN_EVERY: Duration = Duration::from_millis(10);
 
-/// How often at least, in scope system on one processor, while little comes. As fast as one processor can make events (950,000 a second
-/// of 64 bytes) they fill [`Options::SYSTEM_BUFFER_BYTES`] in 138 ms; so many processors do in so much less.
+/// How often at least, in scope system on one processor, while little comes. As fast as one processor can
+/// make events (950,000 a second of 64 bytes) they fill [`Options::SYSTEM_BUFFER_BYTES`] in 138 ms; so many
+/// processors do in so much less.
 const DRAIN_SELDOM: Duration = Duration::from_millis(100);
 
-/// Where less than this share of every buffer is used, it is drained half as often; where more than the other, as often as can be.
+/// Where less than this share of every buffer is used, it is drained half as often; where more than the
+/// other, as often as can be.
 const LITTLE: f64 = 1.0 / 64.0;
 const MUCH: f64 = 1.0 / 16.0;
 
@@ -162,7 +165,7 @@ impl Bpf {
 
 impl Bpf {
     /// What threads did and devices were asked that had not come to its end at `now_ns`.
-    fn tell_the_rest(&self, now_ns: u64, sink: &mut dyn FnMut(Event)) -> Result<(), RecordError> {
+    fn send_unfinished(&self, now_ns: u64, sink: &mut dyn FnMut(Event)) -> Result<(), RecordError> {
         let threads = load::values(&self.object, "threads", load::THREADS)?;
         let requests = load::values(&self.object, "in_flight", load::IN_FLIGHT)?;
         threads
@@ -216,7 +219,7 @@ impl Backend for Bpf {
         if let (Some(ring), Some(end)) = (&mut self.activity, activity) {
             ring.drain(end, take);
             if let Some(now_ns) = self.stopped_ns.take() {
-                self.tell_the_rest(now_ns, sink)?;
+                self.send_unfinished(now_ns, sink)?;
             }
         }
         Ok(())
@@ -246,7 +249,8 @@ impl Backend for Bpf {
     }
 }
 
-/// How long until the next drain, after one that found so large a share of a buffer used `before` after the last.
+/// How long until the next drain, after one that found so large a share of a buffer used `before` after the
+/// last.
 fn next_pause(before: Duration, used: f64, longest: Duration) -> Duration {
     if used > MUCH {
         DRAIN_EVERY
@@ -257,7 +261,8 @@ fn next_pause(before: Duration, used: f64, longest: Duration) -> Duration {
     }
 }
 
-/// How long until a drain at most. A command is over soon, and its buffer is small; a chart has samples that are taken between drains.
+/// How long until a drain at most. A command is over soon, and its buffer is small; a chart has samples that
+/// are taken between drains.
 fn longest_pause(scope: Scope, activity: bool) -> Duration {
     let processors = headstart_system::process::processors().unwrap_or(u32::MAX);
     match scope {
@@ -279,8 +284,9 @@ fn not_sent(object: &Object, activity: bool) -> Result<Missed, RecordError> {
     })
 }
 
-/// What no program saw so far, of all that is done on the machine: the kernel does not run one that already runs on the processor, and from 6.19 on it may have been
-/// put aside there for another thread. Where `everybody` is recorded a process that was not seen to begin is recorded all the same.
+/// What no program saw so far, of all that is done on the machine: the kernel does not run one that already
+/// runs on the processor, and from 6.19 on it may have been put aside there for another thread. Where
+/// `everybody` is recorded a process that was not seen to begin is recorded all the same.
 fn not_run(object: &Object, everybody: bool) -> Missed {
     let mut missed = Missed::default();
     for program in object.progs().filter(|program| program.autoload()) {
@@ -303,7 +309,8 @@ mod tests {
     use headstart_model::trace::UseKind;
     use std::io::Read;
 
-    /// Pages that this process's `act` used by each kind, as the evidence has it, of a file of so many pages and a bit.
+    /// Pages that this process's `act` used by each kind, as the evidence has it, of a file of so many pages
+    /// and a bit.
     fn used(
         pages: usize,
         evidence: Evidence,
@@ -394,12 +401,12 @@ mod tests {
         let Some(mut filtered) = used(40, Evidence::Uses, true, twice) else {
             return;
         };
-        let mut all = used(40, Evidence::Uses, false, twice).unwrap();
-        assert_eq!((filtered.len(), all.len()), (20, 40));
+        let mut names = used(40, Evidence::Uses, false, twice).unwrap();
+        assert_eq!((filtered.len(), names.len()), (20, 40));
         filtered.sort_unstable();
-        all.sort_unstable();
-        all.dedup();
-        assert_eq!(filtered, all);
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(filtered, names);
     }
 
     /// The pages of a mapping that the kernel has mapped, by pagemap(5).
@@ -411,13 +418,15 @@ mod tests {
             .read_exact_at(&mut entries, (start / rustix::param::page_size() * 8) as u64)
             .unwrap();
         let is_there = |entry: &[u8]| u64::from_ne_bytes(entry.try_into().unwrap()) >> 63 == 1;
-        let all = (0..).zip(entries.chunks(8));
-        all.filter(|(_, entry)| is_there(entry))
+        let chunks = (0..).zip(entries.chunks(8));
+        chunks
+            .filter(|(_, entry)| is_there(entry))
             .map(|(page, _)| page)
             .collect()
     }
 
-    /// Newer kernels map a folio whole of which a page is touched: its pages beyond what is mapped around a fault, and where nothing is.
+    /// Newer kernels map a folio whole of which a page is touched: its pages beyond what is mapped around a
+    /// fault, and where nothing is.
     #[test]
     fn all_that_a_fault_maps_is_told() {
         use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -429,12 +438,14 @@ mod tests {
                 .write(true)
                 .open(path)
                 .unwrap();
-            // Read ahead by the kernel, the more the further it goes: in larger and larger folios, where the file system has them.
+            // Read ahead by the kernel, the more the further it goes: in larger and larger folios, where the
+            // file system has them.
             for bytes in [1, 16, 64, 256] {
                 file.read_exact(&mut vec![0; bytes * 4096]).unwrap();
             }
             let (length, protection) = (PAGES * 4096, ProtFlags::READ | ProtFlags::WRITE);
-            // SAFETY: a new mapping at a place of the kernel's choice; the bytes that are used lie in it, and nothing refers to it when it is gone.
+            // SAFETY: a new mapping at a place of the kernel's choice; the bytes that are used lie in it, and
+            // nothing refers to it when it is gone.
             unsafe {
                 let start = mmap(
                     std::ptr::null_mut(),

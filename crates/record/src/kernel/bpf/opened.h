@@ -33,7 +33,10 @@ static __always_inline const struct file *real_file(const struct file *file)
 		if (BPF_CORE_READ(file, f_inode, i_sb, s_magic) != OVERLAYFS_MAGIC)
 			break;
 		inner = BPF_CORE_READ(file, private_data);
-		/* From 6.13 on it is the first thing that a struct ovl_file has (fs/overlayfs/file.c), which a module's types tell and the kernel's do not. */
+		/*
+		 * From 6.13 on it is the first thing that a struct ovl_file has (fs/overlayfs/file.c), which
+		 * a module's types tell and the kernel's do not.
+		 */
 		if (inner && !is_file(inner)) {
 			bpf_probe_read_kernel(&first, sizeof(first), inner);
 			inner = is_file(first) ? first : NULL;
@@ -61,8 +64,8 @@ static long mapped_there(struct task_struct *task, struct vm_area_struct *vma, s
 #define DESCRIPTORS 2
 
 /*
- * The file by which the current thread uses an inode: the one that it reads from, has mapped where it faulted last, or runs. 0: none of
- * these, as for whoever reads by io_uring. By numbers: see send_file.
+ * The file by which the current thread uses an inode: the one that it reads from, has mapped where it faulted
+ * last, or runs. 0: none of these, as for whoever reads by io_uring. By numbers: see send_file.
  */
 __noinline u64 opened_as(u64 address)
 {

@@ -4,10 +4,10 @@
 #define PAGE_FAULT_H
 
 /*
- * The kernel maps up to 16 pages around a fault, those of its address's aligned window, and tells of the window alone.
- * Which page was touched follows from the fault's address, of which another event has told, before the thread perhaps
- * waited for the page and woke up on another processor. Direct-mapped by thread and lossy: a collision makes the page
- * unknown.
+ * The kernel maps up to 16 pages around a fault, those of its address's aligned window, and tells of the
+ * window alone. Which page was touched follows from the fault's address, of which another event has told,
+ * before the thread perhaps waited for the page and woke up on another processor. Direct-mapped by thread and
+ * lossy: a collision makes the page unknown.
  */
 #define FAULTS (1 << 12)
 

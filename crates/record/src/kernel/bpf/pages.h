@@ -7,8 +7,8 @@
 #define BY_SOME_NAME 1
 
 /*
- * Sends a file at its first sight, as used through an open file (0: through whichever the thread uses). Not inlined, and by numbers: so it is
- * checked once at load, not at each use.
+ * Sends a file at its first sight, as used through an open file (0: through whichever the thread uses). Not
+ * inlined, and by numbers: so it is checked once at load, not at each use.
  */
 __noinline int send_file(u64 address, u64 id, u32 user, u64 through)
 {
@@ -71,8 +71,8 @@ static __always_inline u64 low_half(const void *address)
 }
 
 /*
- * A number for a file: the inode's address, so that btrfs subvolumes are kept apart, and what tells one inode at
- * this address from the next.
+ * A number for a file: the inode's address, so that btrfs subvolumes are kept apart, and what tells one inode
+ * at this address from the next.
  */
 static __always_inline u64 file_id(const struct inode *inode)
 {
@@ -127,7 +127,10 @@ __noinline int fresh_pages(u64 id, u64 start, u64 last, u32 exact)
 	return fresh;
 }
 
-/* A page touched through a mapping, where it is known, and the part of the file that is mapped there in one piece. */
+/*
+ * A page touched through a mapping, where it is known, and the part of the file that is mapped there in one
+ * piece.
+ */
 struct touch {
 	u64 known; /* 0: not even the page */
 	u64 page;
@@ -145,7 +148,10 @@ static __always_inline void touch_in(struct touch *t, u64 address, const struct 
 	t->known = 1;
 }
 
-/* Whether pages start to last are those of a file that user space sees; those beyond its end are asked for, but not there. */
+/*
+ * Whether pages start to last are those of a file that user space sees; those beyond its end are asked for,
+ * but not there.
+ */
 static __always_inline bool are_there(const struct inode *inode, u64 start, u64 *last)
 {
 	u64 size;
@@ -160,7 +166,10 @@ static __always_inline bool are_there(const struct inode *inode, u64 start, u64 
 	return start <= *last;
 }
 
-/* Tells of a file if it was not, and then of a use of its pages: the record, to be completed and submitted. NULL: there is no room. */
+/*
+ * Tells of a file if it was not, and then of a use of its pages: the record, to be completed and submitted.
+ * NULL: there is no room.
+ */
 static __always_inline struct record_use *begin_use(const struct address_space *mapping, u64 id, u64 seen_as, u32 user, u64 through)
 {
 	u32 key = seen_as >> 40 & (SEEN_INODES - 1);
@@ -211,7 +220,10 @@ static __always_inline int use(const struct address_space *mapping, u64 start, u
 	if (watching)
 		id = (id ^ start_of(current_tgid()) * 0xd6e8feb86659fd93ULL) | 1;
 	known = t->known && t->page >= start && t->page <= last;
-	/* What was sent of one group of users is sent of another again: the first may have been over its share. */
+	/*
+	 * What was sent of one group of users is sent of another again: the first may have been over its
+	 * share.
+	 */
 	user = group_of_user();
 	seen_as = id + user * 0x2545f4914f6cdd1dULL;
 	if (user && (*(volatile s64 *)&left.uses_of_others <= 0 || !has_half(ring))) {

@@ -42,9 +42,9 @@ static __always_inline u32 walked(const struct walk *w, u32 at, const struct den
 }
 
 /*
- * Returns the length of the names, and in the topmost bit whether they reach the root. The verifier follows every turn of a plain loop,
- * which takes it milliseconds; 5.17 brought one it need not. Older kernels refuse programs that mention it even where they never run it, so
- * there are two objects.
+ * Returns the length of the names, and in the topmost bit whether they reach the root. The verifier follows
+ * every turn of a plain loop, which takes it milliseconds; 5.17 brought one it need not. Older kernels refuse
+ * programs that mention it even where they never run it, so there are two objects.
  */
 #ifdef HAVE_BPF_LOOP
 static __noinline u32 walk(struct scratch *s, u32 at, u64 from)
@@ -58,7 +58,10 @@ static __noinline u32 walk(struct scratch *s, u32 at, u64 from)
 /* So many turns are checked once, as a function of its own, and so often it is called. */
 #define TURNS 128
 
-/* Goes on with the walk that a scratch has. Returns whether it has come to its end. By numbers: see send_file. */
+/*
+ * Goes on with the walk that a scratch has. Returns whether it has come to its end. By numbers: see
+ * send_file.
+ */
 __noinline int walk_on(u32 which)
 {
 	struct scratch *s = bpf_map_lookup_elem(&scratches, &which);

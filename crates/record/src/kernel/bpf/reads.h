@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * Reads that end where the file does, of which the kernel gives no event. A file system that reads a whole block ahead (SquashFS) leaves
- * pages behind the end of a file in memory that never become up to date. Where the buffer reaches as far, the kernel takes the pages up to
- * the end and returns early, without mm_filemap_get_pages (filemap_get_pages, where filemap_update_page fails), whether or not they were in
+ * Reads that end where the file does, of which the kernel gives no event. A file system that reads a whole
+ * block ahead (SquashFS) leaves pages behind the end of a file in memory that never become up to date. Where
+ * the buffer reaches as far, the kernel takes the pages up to the end and returns early, without
+ * mm_filemap_get_pages (filemap_get_pages, where filemap_update_page fails), whether or not they were in
  * memory already. That the read was given less than it asked for, or ended there, tells the same.
  */
 #ifndef READS_H
@@ -16,7 +17,10 @@ static __always_inline const struct file *read_file(const struct task_struct *ta
 	return file_of(task, syscall_argument(regs, second, abi));
 }
 
-/* Where a call that is no READ_COUNTED reads: where it says, if it does, or else where the file stands. Once it has ended: behind what it read. */
+/*
+ * Where a call that is no READ_COUNTED reads: where it says, if it does, or else where the file stands. Once
+ * it has ended: behind what it read.
+ */
 static __always_inline u64 read_position(const struct file *file, const struct pt_regs *regs, u32 abi, u32 how, u64 bytes)
 {
 	u64 position = BPF_CORE_READ(file, f_pos), pointer;
@@ -31,7 +35,10 @@ static __always_inline u64 read_position(const struct file *file, const struct p
 	return position;
 }
 
-/* Whether a call that reads has asked for this page, and the one that it begins with. Of others than READ_COUNTED the end is not known. */
+/*
+ * Whether a call that reads has asked for this page, and the one that it begins with. Of others than
+ * READ_COUNTED the end is not known.
+ */
 static __always_inline bool asks_for(const struct task_struct *task, const struct pt_regs *regs, u32 abi, u32 how, u64 index, u64 *start)
 {
 	bool counted = (how & LOOKUP_KIND) == READ_COUNTED;
@@ -65,7 +72,10 @@ static __always_inline bool goes_on(const struct address_space *mapping, u64 siz
 	return head && !(head & 3);
 }
 
-/* The last `bytes` of a file were read by the current process, through `file`, or else a descriptor. By numbers: see send_file. */
+/*
+ * The last `bytes` of a file were read by the current process, through `file`, or else a descriptor. By
+ * numbers: see send_file.
+ */
 __noinline int read_to_the_end(u64 address, u64 bytes)
 {
 	const struct file *file = real_file((const void *)address);

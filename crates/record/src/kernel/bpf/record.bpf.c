@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * Sees which pages of which files processes use, which paths they look up, which metadata they wait for, and who
- * they are. User space decides which programs to load and attach (load.rs), and reads the ring buffer by timer.
+ * Sees which pages of which files processes use, which paths they look up, which metadata they wait for, and
+ * who they are. User space decides which programs to load and attach (load.rs), and reads the ring buffer by
+ * timer.
  */
 #include "kernel.h"
 

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-/* Attached to nothing: what the recorder itself runs (BPF_PROG_RUN), to learn what only the kernel knows of it. */
+/*
+ * Attached to nothing: what the recorder itself runs (BPF_PROG_RUN), to learn what only the kernel knows of
+ * it.
+ */
 #ifndef RECORDER_H
 #define RECORDER_H
 
 /*
- * What the programs need to know of the recorder. The argument is by how many levels the pid namespace that its /proc
- * shows lies above its own.
+ * What the programs need to know of the recorder. The argument is by how many levels the pid namespace that
+ * its /proc shows lies above its own.
  */
 SEC("raw_tp")
 int about_self(u64 *ctx)
@@ -22,7 +25,10 @@ int about_self(u64 *ctx)
 	return 0;
 }
 
-/* The process of this number in a pid namespace, by the tree that the kernel itself looks in (find_pid_ns); 0: none. */
+/*
+ * The process of this number in a pid namespace, by the tree that the kernel itself looks in (find_pid_ns);
+ * 0: none.
+ */
 static __always_inline struct pid *find_pid(const struct pid_namespace *namespace, u64 number)
 {
 	u64 entry = entry_at((u64)BPF_CORE_READ(namespace, idr.idr_rt.xa_head), number);
@@ -34,8 +40,8 @@ static __always_inline struct pid *find_pid(const struct pid_namespace *namespac
 #define NO_ROOM (~0U)
 
 /*
- * Lists the process of which the first argument is the number in the recorder's own pid namespace, as the second. Returns
- * its number as records will have it; 0: there is no such process, or it cannot be named so.
+ * Lists the process of which the first argument is the number in the recorder's own pid namespace, as the
+ * second. Returns its number as records will have it; 0: there is no such process, or it cannot be named so.
  */
 SEC("raw_tp")
 int list_process(u64 *ctx)
@@ -62,8 +68,9 @@ int list_process(u64 *ctx)
 #define NAME_ALONE (1ULL << 32)
 
 /*
- * Keeps until when (the second argument) a user's executions of a program (the first, of_user) begin no start: as long as what the recorder has open behind those,
- * descriptors, is in memory as it is now. Returns how many these are; 0: of one no page is there, or pages are counted elsewhere, as on an overlay.
+ * Keeps until when (the second argument) a user's executions of a program (the first, of_user) begin no
+ * start: as long as what the recorder has open behind those, descriptors, is in memory as it is now. Returns
+ * how many these are; 0: of one no page is there, or pages are counted elsewhere, as on an overlay.
  */
 SEC("raw_tp")
 int keep_warm(u64 *ctx)

@@ -1,8 +1,8 @@
 //! The reader of the BPF ring buffer.
 //!
-//! libbpf has one, but it goes on for as long as events come, which a flood makes for ever, or else counts records over all
-//! buffers; and it hands records to callbacks that live as long as the buffer. This one lends them to whoever drains,
-//! without a copy, up to where the programs were when asked.
+//! libbpf has one, but it goes on for as long as events come, which a flood makes for ever, or else counts
+//! records over all buffers; and it hands records to callbacks that live as long as the buffer. This one
+//! lends them to whoever drains, without a copy, up to where the programs were when asked.
 
 use crate::error::RecordError;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -16,8 +16,8 @@ const DISCARDED: u32 = 1 << 30;
 /// Bytes before a record: its length and a word of the kernel's own.
 const HEADER: u64 = 8;
 
-/// A ring buffer, mapped as Documentation/bpf/ringbuf.rst says: a page with the consumer's position, which we may
-/// write, a page with the producers', and the data twice in a row, so that every record is in one piece.
+/// A ring buffer, mapped as Documentation/bpf/ringbuf.rst says: a page with the consumer's position, which we
+/// may write, a page with the producers', and the data twice in a row, so that every record is in one piece.
 pub(super) struct Ring {
     consumer: Mapping,
     producer: Mapping,
@@ -49,8 +49,9 @@ impl Ring {
         end.saturating_sub(self.consumer.word(0).load(Ordering::Relaxed)) as f64 / self.size as f64
     }
 
-    /// Lends every finished record before `end`, which was [`written`](Ring::written), to `take`, in the order in which
-    /// their writing began, and frees it. Ends before a record that is still being written, and returns whether there was none.
+    /// Lends every finished record before `end`, which was [`written`](Ring::written), to `take`, in the
+    /// order in which their writing began, and frees it. Ends before a record that is still being written,
+    /// and returns whether there was none.
     pub(super) fn drain(&mut self, end: u64, mut take: impl FnMut(&[u8])) -> bool {
         let consumer = self.consumer.word(0);
         let mut at = consumer.load(Ordering::Relaxed);
@@ -77,8 +78,8 @@ pub(super) struct Mapping {
     length: usize,
 }
 
-// SAFETY: the memory stays mapped as long as the value lives, whichever thread has it, and is shared with the kernel: it is
-// read and written atomically, or by the one reader that `Ring` is.
+// SAFETY: the memory stays mapped as long as the value lives, whichever thread has it, and is shared with the
+// kernel: it is read and written atomically, or by the one reader that `Ring` is.
 unsafe impl Send for Mapping {}
 // SAFETY: as above; through a shared reference only atomics are given out, and bytes that nobody writes.
 unsafe impl Sync for Mapping {}
@@ -112,8 +113,8 @@ impl Mapping {
 
     fn word(&self, offset: usize) -> &AtomicU64 {
         assert!(offset % 8 == 0 && offset + 8 <= self.length);
-        // SAFETY: in bounds and aligned as asserted, mapped as long as `self` lives, and shared with the kernel, which
-        // writes it atomically.
+        // SAFETY: in bounds and aligned as asserted, mapped as long as `self` lives, and shared with the
+        // kernel, which writes it atomically.
         unsafe { AtomicU64::from_ptr(self.start.as_ptr().add(offset).cast()) }
     }
 
@@ -125,8 +126,9 @@ impl Mapping {
 
     fn bytes(&self, offset: usize, length: usize) -> &[u8] {
         assert!(offset <= self.length && length <= self.length - offset);
-        // SAFETY: in bounds as asserted, mapped as long as `self` lives; the kernel does not write a finished record
-        // before the consumer's position has passed it, which `drain` moves only after the borrow has ended.
+        // SAFETY: in bounds as asserted, mapped as long as `self` lives; the kernel does not write a finished
+        // record before the consumer's position has passed it, which `drain` moves only after the borrow has
+        // ended.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(offset), length) }
     }
 }

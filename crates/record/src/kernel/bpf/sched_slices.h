@@ -4,15 +4,16 @@
 #define SCHED_SLICES_H
 
 /*
- * Shorter waits are not told, but count as running: a thread that hands things to another sleeps a hundred thousand times a
- * second, and nobody can see that in a picture of a start. A fast device answers within some tens of microseconds.
+ * Shorter waits are not told, but count as running: a thread that hands things to another sleeps a hundred
+ * thousand times a second, and nobody can see that in a picture of a start. A fast device answers within some
+ * tens of microseconds.
  */
 #define LEAST_DISK_NS 20000
 #define LEAST_OTHER_NS 200000
 
 /*
- * Threads, by the low bits of their number: a collision, of two that live and are so far apart, loses what the other did.
- * User space reads at the end what is not told yet.
+ * Threads, by the low bits of their number: a collision, of two that live and are so far apart, loses what
+ * the other did. User space reads at the end what is not told yet.
  */
 #define THREADS (1 << 13)
 

@@ -40,7 +40,9 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 	if (wait && wait->thread == next->pid && wait->thread) {
 		slot = wait->slot;
 		sum = bpf_map_lookup_elem(&blocked, &slot);
-		/* What has ended while this thread waited is told no more; its slot may be another's by now. */
+		/*
+		 * What has ended while this thread waited is told no more; its slot may be another's by now.
+		 */
 		if (sum && (!watching || (start_of(next->tgid) && (start_of(next->tgid) & (SLOTS - 1)) == slot)))
 			*sum += bpf_ktime_get_ns() - wait->since_ns;
 		wait->thread = 0;
@@ -48,7 +50,10 @@ int BPF_PROG(sched_switch, bool preempt, struct task_struct *prev, struct task_s
 	/* A thread that was preempted on its way into the wait is in it when it runs again. */
 	if (preempt || !BPF_CORE_READ_BITFIELD(prev, in_iowait) || !wanted(prev->tgid))
 		return 0;
-	/* What is written behind everybody's back, and what waits outside of the recorder's container, no start waits for. */
+	/*
+	 * What is written behind everybody's back, and what waits outside of the recorder's container, no
+	 * start waits for.
+	 */
 	if (prev->flags & PF_KTHREAD || !number_of(prev))
 		return 0;
 	key = prev->pid & (WAITS - 1);

@@ -4,9 +4,9 @@
 #define SYS_EXIT_H
 
 /*
- * Whether a look-up by this user is sent. Anybody can make a million of them a second, of paths that nobody else needs:
- * so there is an end to them, users other than root have one of their own and, where everybody is recorded, at most
- * half of the ring buffer.
+ * Whether a look-up by this user is sent. Anybody can make a million of them a second, of paths that nobody
+ * else needs: so there is an end to them, users other than root have one of their own and, where everybody is
+ * recorded, at most half of the ring buffer.
  */
 static __always_inline bool lookup_fits(u32 uid)
 {
@@ -15,7 +15,10 @@ static __always_inline bool lookup_fits(u32 uid)
 	return take_one(&left.lookups_of_others) && (config.scope != SCOPE_SYSTEM || has_half(lookups));
 }
 
-/* Sends a look-up by the current process: a path (0: none), relative to a descriptor. By numbers: see send_file. */
+/*
+ * Sends a look-up by the current process: a path (0: none), relative to a descriptor. By numbers: see
+ * send_file.
+ */
 __noinline int send_lookup(u64 text, int descriptor, u32 how)
 {
 	u32 uid = bpf_get_current_uid_gid();
@@ -82,7 +85,10 @@ __noinline int send_lookup(u64 text, int descriptor, u32 how)
 }
 
 #ifdef HAVE_BPF_LOOP
-/* A system call has read from a file; of those that ended where the file does it may be that nothing else tells. */
+/*
+ * A system call has read from a file; of those that ended where the file does it may be that nothing else
+ * tells.
+ */
 static __always_inline int read_done(const struct pt_regs *regs, u32 abi, u32 how, u64 bytes)
 {
 	const struct file *file;
@@ -94,7 +100,10 @@ static __always_inline int read_done(const struct pt_regs *regs, u32 abi, u32 ho
 	file = read_file((const void *)bpf_get_current_task(), regs, abi, how);
 	if (!file)
 		return 0;
-	/* What is given less than it asks for has come to the end. Where another thread may have moved the position, that holds too. */
+	/*
+	 * What is given less than it asks for has come to the end. Where another thread may have moved the
+	 * position, that holds too.
+	 */
 	if ((how & LOOKUP_KIND) != READ_COUNTED && read_position(file, regs, abi, how, bytes) < BPF_CORE_READ(file, f_inode, i_size))
 		return 0;
 	return read_to_the_end((u64)file, bytes);

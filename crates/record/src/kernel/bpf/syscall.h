@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-/* What the registers say of a system call: of a 64-bit program, and of a 32-bit one, which numbers its calls otherwise. */
+/*
+ * What the registers say of a system call: of a 64-bit program, and of a 32-bit one, which numbers its calls
+ * otherwise.
+ */
 #ifndef SYSCALL_H
 #define SYSCALL_H
 

@@ -1,5 +1,5 @@
-//! Which system calls look paths up or read files, and how; the programs get it as tables by number, one of 64-bit programs and
-//! one of 32-bit ones.
+//! Which system calls look paths up or read files, and how; the programs get it as tables by number, one of
+//! 64-bit programs and one of 32-bit ones.
 
 use headstart_model::trace::LookupKind;
 
@@ -64,8 +64,8 @@ pub(super) fn native() -> Table {
     table(calls.into_iter().map(|(call, how)| (number(call), how)))
 }
 
-/// The calls of 32-bit programs, by the kernel's arch/x86/entry/syscalls/syscall_32.tbl and arch/arm/tools/syscall.tbl. What is the
-/// same in both stands first.
+/// The calls of 32-bit programs, by the kernel's arch/x86/entry/syscalls/syscall_32.tbl and
+/// arch/arm/tools/syscall.tbl. What is the same in both stands first.
 pub(super) fn compat() -> Table {
     #[cfg(target_arch = "x86_64")]
     let own = [

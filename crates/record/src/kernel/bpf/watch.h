@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * Scope watch: which executions begin a start. A process of a start that is recorded stays with it, and so do those that
- * it forks; any other execution takes a slot and is a start of its own, unless a standing says that it is not worth one.
- * What a process executes before user space has answered is told as a start, too, and of which one it was: a program that
- * only starts another has no start, and the other must not be lost with it. What it executes in another control group than
- * the start's is a start of its own: a service or a desktop has started a program apart (systemd-run --scope, a login). But
- * the process that began it takes the start with it: flatpak, snap and desktops move it to a scope of its own.
+ * Scope watch: which executions begin a start. A process of a start that is recorded stays with it, and so do
+ * those that it forks; any other execution takes a slot and is a start of its own, unless a standing says
+ * that it is not worth one. What a process executes before user space has answered is told as a start, too,
+ * and of which one it was: a program that only starts another has no start, and the other must not be lost
+ * with it. What it executes in another control group than the start's is a start of its own: a service or a
+ * desktop has started a program apart (systemd-run --scope, a login). But the process that began it takes the
+ * start with it: flatpak, snap and desktops move it to a scope of its own.
  */
 #ifndef WATCH_H
 #define WATCH_H
@@ -24,9 +25,10 @@
 #define REVISIT_BYTES (1 << 20)
 
 /*
- * What user space found about programs: 0: known, always worth a start; and about a program of one user (of_user): until when
- * (CLOCK_MONOTONIC) its executions begin no start. The kernel forgets those that were not asked for longest. An executable that
- * the kernel had to read anew has another inode, and so no standing: nothing else of it is in memory either.
+ * What user space found about programs: 0: known, always worth a start; and about a program of one user
+ * (of_user): until when (CLOCK_MONOTONIC) its executions begin no start. The kernel forgets those that were
+ * not asked for longest. An executable that the kernel had to read anew has another inode, and so no
+ * standing: nothing else of it is in memory either.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -36,8 +38,9 @@ struct {
 } standings SEC(".maps");
 
 /*
- * Executables of known programs, also where the kernel has to read them anew: their starts take no turn, and any slot. Of what an
- * interpreter is given some is known, and what is not seen has turns of its own: others do not take them.
+ * Executables of known programs, also where the kernel has to read them anew: their starts take no turn, and
+ * any slot. Of what an interpreter is given some is known, and what is not seen has turns of its own: others
+ * do not take them.
  */
 #define PROGRAM 1
 #define INTERPRETER 2
@@ -50,8 +53,9 @@ struct {
 } known SEC(".maps");
 
 /*
- * What a start of a program found in memory, by of_user: some of the names that it looks up, and of some files how many pages there were. While those are there
- * its executions begin no start, but one in so many: what else it reads is looked at then.
+ * What a start of a program found in memory, by of_user: some of the names that it looks up, and of some
+ * files how many pages there were. While those are there its executions begin no start, but one in so many:
+ * what else it reads is looked at then.
  */
 #define LOOKED_AT 8
 #define ONE_IN 8
@@ -85,7 +89,10 @@ static __always_inline u64 mix(u64 h)
 	return h;
 }
 
-/* What a user's executions of a program are left alone under: what others find of theirs is no reason to miss those that are known. */
+/*
+ * What a user's executions of a program are left alone under: what others find of theirs is no reason to miss
+ * those that are known.
+ */
 static __always_inline u64 of_user(u64 program, u32 user)
 {
 	return mix(program ^ user) | STANDING;
@@ -109,8 +116,9 @@ static __always_inline void remember(struct remembered *it, const struct dentry 
 }
 
 /*
- * Whether a program's start would find in memory what the last one did. Where a name was remembered there may be anything by now, but nothing that is hashed
- * as that name of that directory, unless it is that name; and then its inode is there, too. By numbers: see send_file.
+ * Whether a program's start would find in memory what the last one did. Where a name was remembered there may
+ * be anything by now, but nothing that is hashed as that name of that directory, unless it is that name; and
+ * then its inode is there, too. By numbers: see send_file.
  */
 __noinline int is_warm(u64 program)
 {
@@ -138,7 +146,10 @@ __noinline int is_warm(u64 program)
 	return 1;
 }
 
-/* Adds an argument to a hash, and says in the topmost bits what follows: how long it was. By numbers: see send_file. */
+/*
+ * Adds an argument to a hash, and says in the topmost bits what follows: how long it was. By numbers: see
+ * send_file.
+ */
 #define ARGUMENT 256
 
 static __always_inline u64 add_argument(struct scratch *s, u64 h, u32 length)
@@ -157,8 +168,9 @@ static __always_inline u64 add_argument(struct scratch *s, u64 h, u32 length)
 }
 
 /*
- * A hash of what an interpreter is given to do: its name, its first argument, and if that is an option the second. The
- * text of a one-liner is left out: all of them are one, which has no key. What is not absolute is relative to a directory.
+ * A hash of what an interpreter is given to do: its name, its first argument, and if that is an option the
+ * second. The text of a one-liner is left out: all of them are one, which has no key. What is not absolute is
+ * relative to a directory.
  */
 __noinline u64 what_it_does(u64 h)
 {
@@ -195,8 +207,9 @@ __noinline u64 what_it_does(u64 h)
 }
 
 /*
- * Slots that starts of programs of which nothing is known may take: the others are left to those that are known, however many new
- * ones somebody starts. And slots that a user may have, who is not root, when a start begins: the others are left to other users, of those for what is unknown one half.
+ * Slots that starts of programs of which nothing is known may take: the others are left to those that are
+ * known, however many new ones somebody starts. And slots that a user may have, who is not root, when a start
+ * begins: the others are left to other users, of those for what is unknown one half.
  */
 #define SLOTS_OF_UNKNOWN (SLOTS / 4 * 3)
 #define SLOTS_OF_A_USER (SLOTS / 4 * 3)
@@ -240,8 +253,8 @@ __noinline int take_turn(u32 user, u32 given)
 }
 
 /*
- * Notes that a user has executed something in the start in a slot. A person counts before the system's own users, whose numbers are below and
- * above (`is_ordinary`, watch.rs), and then the highest number.
+ * Notes that a user has executed something in the start in a slot. A person counts before the system's own
+ * users, whose numbers are below and above (`is_ordinary`, watch.rs), and then the highest number.
  */
 static __always_inline u64 rank(u32 user)
 {
@@ -273,8 +286,9 @@ __noinline u32 slots_of(u32 user)
 }
 
 /*
- * Takes one of the first `most` slots for a start of a user and gives its number; 0: all of them are taken. A function that the verifier
- * looks at by itself: amid the branches of watch_exec the loop would be too many states.
+ * Takes one of the first `most` slots for a start of a user and gives its number; 0: all of them are taken. A
+ * function that the verifier looks at by itself: amid the branches of watch_exec the loop would be too many
+ * states.
  */
 __noinline u32 take_slot(u32 most, u32 user)
 {
@@ -305,12 +319,16 @@ static __always_inline void give_back(u32 number)
 }
 
 /*
- * So much of a start's arguments is told, bytes. Here they are in memory, for execve has just written them; whoever asked /proc for them
- * later would wait for a file system of the process's own, if that has mapped one there.
+ * So much of a start's arguments is told, bytes. Here they are in memory, for execve has just written them;
+ * whoever asked /proc for them later would wait for a file system of the process's own, if that has mapped
+ * one there.
  */
 #define ARGUMENTS (2 * TEXT)
 
-/* Adds the current process's arguments to what is sent, and returns how long they are. By numbers: see send_file. */
+/*
+ * Adds the current process's arguments to what is sent, and returns how long they are. By numbers: see
+ * send_file.
+ */
 static __noinline u32 arguments(struct scratch *s, u32 at)
 {
 	const struct task_struct *task = (const void *)bpf_get_current_task();
@@ -323,7 +341,9 @@ static __noinline u32 arguments(struct scratch *s, u32 at)
 	return bpf_probe_read_user(s->bytes + at, length, (const void *)from) ? 0 : length;
 }
 
-/* Tells of a start, and wakes who waits for one. In the upper half of its number is that of the one before. */
+/*
+ * Tells of a start, and wakes who waits for one. In the upper half of its number is that of the one before.
+ */
 __noinline int send_start(u64 address, u64 program, u64 executable, u64 numbers, u32 apart)
 {
 	const struct file *file = (const void *)address;
@@ -384,7 +404,10 @@ __noinline int watch_exec(u64 address)
 			*(volatile u64 *)&starts.cgroups[slot] = cgroup;
 			apart = 0;
 		}
-		/* A service that has shut itself in by now is part of what began it, whatever is answered about that. */
+		/*
+		 * A service that has shut itself in by now is part of what began it, whatever is answered
+		 * about that.
+		 */
 		if (foreign || (!apart && *(volatile u32 *)&starts.answered[slot])) {
 			note_user(slot, user);
 			return JOINED;
@@ -412,7 +435,10 @@ __noinline int watch_exec(u64 address)
 		bpf_map_update_elem(&listed, &tgid, &ignored, BPF_ANY);
 		return LEAVE;
 	}
-	/* What is looked up is looked into: the verifier refuses a pointer that the compiler adds to another to test both at once. */
+	/*
+	 * What is looked up is looked into: the verifier refuses a pointer that the compiler adds to another
+	 * to test both at once.
+	 */
 	in_known = bpf_map_lookup_elem(&known, &lasting);
 	role = in_known ? *in_known : 0;
 	if ((standing && !*standing) || role == PROGRAM) {

@@ -7,7 +7,7 @@ use super::{Missed, not_run, not_sent, running_kernel};
 use crate::error::RecordError;
 use crate::namespace;
 use headstart_model::trace::{Evidence, Scope};
-use headstart_system::thread::{self, Begun};
+use headstart_system::thread::{self, StartedThread};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object};
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -26,7 +26,8 @@ const ENDED: u32 = u32::MAX;
 pub(crate) const KNOWN: u64 = 0;
 pub(crate) const BY_ARGUMENTS: u64 = 1;
 
-/// By so many files and names it is told whether a start is warm, `LOOKED_AT` of watch.h; so many of them are names.
+/// By so many files and names it is told whether a start is warm, `LOOKED_AT` of watch.h; so many of them are
+/// names.
 const LOOKED_AT: usize = 8;
 const NAMES: usize = 3;
 
@@ -39,8 +40,8 @@ const OURS: u64 = 1 << 32;
 /// Bytes of the ring for pages and processes; half as much is for look-ups.
 const BUFFER: u32 = 1 << 20;
 
-/// What costs everybody a little of each system call, or of each fault, and is attached only while something is recorded: it
-/// tells which paths are looked up, and which page of a window a fault was for.
+/// What costs everybody a little of each system call, or of each fault, and is attached only while something
+/// is recorded: it tells which paths are looked up, and which page of a window a fault was for.
 const LATER: [&str; 4] = ["sys_exit", "page_fault_user", "page_fault_kernel", load::IO_URING];
 
 /// The programs, attached, and their buffers.
@@ -58,7 +59,7 @@ pub(crate) struct Programs {
 
 impl Programs {
     /// What the kernel tells of its types, if it tells of starts.
-    pub(crate) fn are_possible() -> Result<super::btf::Kernel, RecordError> {
+    pub(crate) fn check_kernel() -> Result<super::btf::Kernel, RecordError> {
         if let Some((capability, what)) = super::missing::capability() {
             return Err(RecordError::Capability {
                 backend: "BPF",
@@ -86,7 +87,7 @@ impl Programs {
 
     /// Attaches. Programs of the mount namespace of this process, and of process 1, are noticed.
     pub(crate) fn start() -> Result<(Programs, Arc<Control>, Later), RecordError> {
-        let kernel = Programs::are_possible()?;
+        let kernel = Programs::check_kernel()?;
         let plan = Plan {
             scope: Scope::Tree,
             evidence: Evidence::Uses,
@@ -162,7 +163,8 @@ impl Programs {
         Ok((not_sent(&self.object, false)?, not_run(&self.object, false)))
     }
 
-    /// How long the threads of the start in this slot have waited for block devices, nanoseconds, since that was last taken.
+    /// How long the threads of the start in this slot have waited for block devices, nanoseconds, since that
+    /// was last taken.
     pub(crate) fn blocked_ns(&self, slot: usize) -> Result<u64, RecordError> {
         let now = load::sum_at(&self.object, "blocked", slot as u32)?;
         Ok(now.saturating_sub(self.blocked_ns[slot]))
@@ -187,8 +189,9 @@ impl Programs {
         forget(&self.standings, program)
     }
 
-    /// A user's executions of a program begin no start until then, nanoseconds of CLOCK_MONOTONIC, as long as the pages of these files and these names are in memory
-    /// as they are now; of the first of each that there is room for. False if of one of the files nothing is.
+    /// A user's executions of a program begin no start until then, nanoseconds of CLOCK_MONOTONIC, as long as
+    /// the pages of these files and these names are in memory as they are now; of the first of each that
+    /// there is room for. False if of one of the files nothing is.
     pub(crate) fn keep_warm(
         &mut self,
         program: u64,
@@ -235,7 +238,8 @@ impl Programs {
         forget(&self.known, file)
     }
 
-    /// Has this process, by its number in this process's pid namespace, and what it will fork, belong to nobody.
+    /// Has this process, by its number in this process's pid namespace, and what it will fork, belong to
+    /// nobody.
     pub(crate) fn list_as_ours(&mut self, pid: u32) -> Result<u32, RecordError> {
         load::list_process_as(&mut self.object, pid, OURS)
     }
@@ -280,10 +284,11 @@ impl Control {
     }
 
     fn set_namespaces(&self) {
-        let of = |process: &str| fs::metadata(format!("/proc/{process}/ns/mnt")).map_or(0, |ns| ns.ino());
+        let namespace_of =
+            |process: &str| fs::metadata(format!("/proc/{process}/ns/mnt")).map_or(0, |ns| ns.ino());
         for (index, process) in ["self", "1"].iter().enumerate() {
             self.word(NAMESPACES + index)
-                .store(of(process) as u32, Ordering::Relaxed);
+                .store(namespace_of(process) as u32, Ordering::Relaxed);
         }
     }
 
@@ -335,7 +340,8 @@ impl Control {
         let _ = slot.compare_exchange(ENDED, 0, Ordering::Release, Ordering::Relaxed);
     }
 
-    /// So many more starts of programs of which nothing is known may begin, up to `most`; and of what interpreters are given that know some.
+    /// So many more starts of programs of which nothing is known may begin, up to `most`; and of what
+    /// interpreters are given that know some.
     pub(crate) fn add_unknown(&self, more: u32, most: u32) {
         for word in [UNKNOWN_LEFT, GIVEN_LEFT].map(|word| self.word(word)) {
             let room = i64::from(most) - i64::from(word.load(Ordering::Relaxed) as i32);
@@ -368,11 +374,11 @@ pub(crate) fn slot_of(number: u32) -> usize {
     number as usize % SLOTS
 }
 
-/// The thread that attaches and detaches what is attached only while something is recorded: the kernel takes milliseconds for
-/// it, and who answers a start has no time for that.
+/// The thread that attaches and detaches what is attached only while something is recorded: the kernel takes
+/// milliseconds for it, and who answers a start has no time for that.
 pub(crate) struct Later {
     asked: Option<Sender<bool>>,
-    thread: Begun,
+    thread: StartedThread,
 }
 
 impl Later {
@@ -398,7 +404,7 @@ impl Later {
                 }
             }
         };
-        let thread = thread::begin_small("attach", Box::new(attach))
+        let thread = thread::spawn_small("attach", Box::new(attach))
             .map_err(|source| RecordError::io("start a thread", source))?;
         Ok(Later {
             asked: Some(asked),

@@ -389,7 +389,8 @@ fn request(
     })
 }
 
-/// What an entry of the map `threads` says of a thread that has not ended at `now_ns`; `None` for one of nobody.
+/// What an entry of the map `threads` says of a thread that has not ended at `now_ns`; `None` for one of
+/// nobody.
 pub(super) fn unfinished_thread(entry: &[u8], now_ns: u64) -> Option<Event> {
     let (thread, _) = ThreadEntry::ref_from_prefix(entry).ok()?;
     let runs = thread.until_ns == 0;

@@ -15,7 +15,10 @@ static __always_inline u64 slot_at(const struct xa_node *node, u64 at)
 	return entry;
 }
 
-/* What is there under a number, looked for as the kernel does (xas_load); what is marked by its lowest two bits is no pointer. */
+/*
+ * What is there under a number, looked for as the kernel does (xas_load); what is marked by its lowest two
+ * bits is no pointer.
+ */
 static __always_inline u64 entry_at(u64 entry, u64 number)
 {
 	u64 slots = bpf_core_field_size(((struct xa_node *)NULL)->slots) / sizeof(void *);
@@ -32,7 +35,10 @@ static __always_inline u64 entry_at(u64 entry, u64 number)
 		if (i == 0 && at >= slots)
 			return 0;
 		entry = slot_at(node, at & (slots - 1));
-		/* What takes several slots is in the first of them, of which the others say where it is (xa_is_sibling). */
+		/*
+		 * What takes several slots is in the first of them, of which the others say where it is
+		 * (xa_is_sibling).
+		 */
 		if ((entry & 3) == 2 && entry < slots << 2)
 			entry = slot_at(node, entry >> 2 & (slots - 1));
 	}

@@ -1,6 +1,6 @@
 //! The processors' buffers: read page by page without waiting, and what they lost.
 
-use super::decode::{Decoder, Record, What};
+use super::decode::{Decoder, EventKind, Record};
 use super::dir::Instance;
 use super::page::{Damaged, Page};
 use crate::error::RecordError;
@@ -8,7 +8,8 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 
-/// The least a processor's buffer holds. At 44 bytes an event it takes 240,000 events a second for a drain interval.
+/// The least a processor's buffer holds. At 44 bytes an event it takes 240,000 events a second for a drain
+/// interval.
 const CPU_BUFFER_MIN: usize = 1 << 20;
 
 /// The buffers of an instance. To be dropped before it: it cannot be removed while they are open.
@@ -56,10 +57,12 @@ impl Buffers {
         let mut buffer = vec![0; decoder.pages.page_bytes()];
         for cpu in &self.cpus {
             let first = records.len();
-            // A whole buffer, but no more, so that one busy processor cannot keep the others waiting for ever.
+            // A whole buffer, but no more, so that one busy processor cannot keep the others waiting for
+            // ever.
             for _ in 0..self.pages_at_once {
                 let bytes = match rustix::io::read(&cpu.pipe, &mut buffer[..]) {
-                    // There is a file for each processor that there may be, and a buffer (else ENODEV) for each that there was.
+                    // There is a file for each processor that there may be, and a buffer (else ENODEV) for
+                    // each that there was.
                     Ok(0) | Err(Errno::AGAIN | Errno::NODEV) => break,
                     Err(Errno::INTR) => continue,
                     Ok(length) => &buffer[..length],
@@ -89,15 +92,15 @@ impl Buffers {
     }
 }
 
-/// Appends a page's events to `records`, where those of its processor begin at `first`. Many small reads of one page
-/// after another say the same thing; the first says it all.
+/// Appends a page's events to `records`, where those of its processor begin at `first`. Many small reads of
+/// one page after another say the same thing; the first says it all.
 fn append(decoder: &Decoder, page: Page<'_>, first: usize, records: &mut Vec<Record>) -> Result<(), Damaged> {
     for event in page.events {
         let (time_ns, bytes) = event?;
         let Some(record) = decoder.record(time_ns, bytes) else {
             continue;
         };
-        let repeats = matches!(record.what, What::Pages { .. })
+        let repeats = matches!(record.what, EventKind::Pages { .. })
             && records[first..]
                 .last()
                 .is_some_and(|before| before.tid == record.tid && before.what == record.what);

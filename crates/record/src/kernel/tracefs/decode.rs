@@ -1,4 +1,5 @@
-//! Records → what they say: which events are wanted, and the meaning of their bytes by the kernel's format files.
+//! Records → what they say: which events are wanted, and the meaning of their bytes by the kernel's format
+//! files.
 
 use super::dir::Instance;
 use super::format::{Field, Format};
@@ -20,18 +21,19 @@ const EXIT: &str = "sched/sched_process_exit";
 /// From `include/uapi/linux/sched.h`.
 const CLONE_THREAD: u64 = 0x10000;
 
-/// Adds of block-device pages: their file system has an anonymous device number (major 0) and their inode number is that of the
-/// device, whose major is not 0.
+/// Adds of block-device pages: their file system has an anonymous device number (major 0) and their inode
+/// number is that of the device, whose major is not 0.
 const BLOCK_DEVICES: &str = "s_dev < 1048576 && i_ino > 1048575";
 
-/// Adds on loop devices (major 7): what is mounted of one that nobody has mounted yet may be a file system of [`told_by_adds`].
+/// Adds on loop devices (major 7): what is mounted of one that nobody has mounted yet may be a file system of
+/// [`told_by_adds`].
 const LOOP_DEVICES: &str = "s_dev >= 7340032 && s_dev < 8388608";
 
 /// Devices that are named to the kernel at a time; a filter fits a page of memory.
 const DEVICES: usize = 64;
 
-/// The adds that are wanted where the kernel tells of uses; it drops the others before they take room. Of file systems on `devices`
-/// all are.
+/// The adds that are wanted where the kernel tells of uses; it drops the others before they take room. Of
+/// file systems on `devices` all are.
 fn adds(devices: &BTreeSet<Dev>) -> String {
     let named = devices.iter().filter(|dev| dev.major != 7).take(DEVICES);
     let named = named.map(|dev| format!(" || s_dev == {}", dev.major << 20 | dev.minor));
@@ -47,12 +49,12 @@ pub(super) struct Record {
     pub time_ns: u64,
     /// The thread in whose context it happened.
     pub tid: u32,
-    pub what: What,
+    pub what: EventKind,
 }
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum EventKind {
     /// Pages `start..=last` of an inode were used.
     Pages {
         dev: Dev,
@@ -188,8 +190,8 @@ impl Decoder {
         Ok(())
     }
 
-    /// What a record says; `None` for an event that is not wanted (or too short for its own format, which the kernel
-    /// does not write).
+    /// What a record says; `None` for an event that is not wanted (or too short for its own format, which the
+    /// kernel does not write).
     pub fn record(&self, time_ns: u64, bytes: &[u8]) -> Option<Record> {
         let number = |field: &Field| field.number(bytes);
         let what = match self
@@ -212,7 +214,7 @@ impl Decoder {
                     (None, None) => start,
                 };
                 let dev = Dev::from_kernel(u32::try_from(number(dev)?).ok()?);
-                What::Pages {
+                EventKind::Pages {
                     dev,
                     inode: number(inode)?,
                     start,
@@ -220,15 +222,15 @@ impl Decoder {
                     kind: *kind,
                 }
             }
-            Shape::NewTask { tid, flags } => What::NewTask {
+            Shape::NewTask { tid, flags } => EventKind::NewTask {
                 tid: number(tid)? as u32,
                 thread: number(flags)? & CLONE_THREAD != 0,
             },
-            Shape::Exec { pid, path } => What::Exec {
+            Shape::Exec { pid, path } => EventKind::Exec {
                 pid: number(pid)? as u32,
                 path: path.text(bytes)?.to_vec(),
             },
-            Shape::Exit { last } => What::Exit {
+            Shape::Exit { last } => EventKind::Exit {
                 last: last.as_ref().and_then(number).map(|n| n != 0),
             },
         };
@@ -291,7 +293,7 @@ mod tests {
     #[test]
     fn pages_are_decoded_with_their_device() {
         let bytes = words(&[1 | 77 << 32, 12, 7 << 20 | 3, 5, 9]);
-        let expected = What::Pages {
+        let expected = EventKind::Pages {
             dev: Dev { major: 7, minor: 3 },
             inode: 12,
             start: 5,
@@ -311,7 +313,7 @@ mod tests {
     #[test]
     fn an_added_folio_has_two_to_the_order_pages() {
         let bytes = words(&[2, 12, 64, 4 << 32 | 7 << 20]);
-        let What::Pages {
+        let EventKind::Pages {
             start, last, kind, ..
         } = decoder().record(0, &bytes).unwrap().what
         else {

@@ -1,8 +1,8 @@
 //! tracefs itself, and an instance of it that is removed again whatever happens.
 //!
-//! Instances are named `headstart-PID-N`. Whoever made one holds a lock on its directory, which is free when it is dead,
-//! in whatever pid namespace it lived. So one that a killed recorder left is removed by the next recorder, and one that is
-//! in use by nobody.
+//! Instances are named `headstart-PID-N`. Whoever made one holds a lock on its directory, which is free when
+//! it is dead, in whatever pid namespace it lived. So one that a killed recorder left is removed by the next
+//! recorder, and one that is in use by nobody.
 
 use crate::error::RecordError;
 use rustix::fs::{CWD, Dir, FlockOperation, Mode, OFlags, flock, mkdirat, openat, unlinkat};
@@ -18,7 +18,8 @@ const PREFIX: &str = "headstart-";
 /// How long an instance that is still in use is tried to be removed.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Opens the root of tracefs: where it usually is mounted, or else through a mount of our own that nobody sees.
+/// Opens the root of tracefs: where it usually is mounted, or else through a mount of our own that nobody
+/// sees.
 pub(super) fn open_root() -> Result<OwnedFd, RecordError> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     for place in ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"] {
@@ -97,7 +98,8 @@ impl Instance {
             std::process::id(),
             COUNT.fetch_add(1, Ordering::Relaxed)
         );
-        // Between its making and its lock nobody may take it for a dead one's. The lock goes with the descriptor.
+        // Between its making and its lock nobody may take it for a dead one's. The lock goes with the
+        // descriptor.
         let making =
             openat(root, "instances", flags, Mode::empty()).map_err(|e| refused("open its instances", e))?;
         flock(&making, FlockOperation::LockShared).map_err(|e| refused("lock its instances", e))?;
@@ -167,8 +169,8 @@ impl Instance {
 impl Drop for Instance {
     fn drop(&mut self) {
         self.dir = None;
-        // A directory fd opened elsewhere keeps nothing alive; only open pipes and settings do. Ours are closed, but a
-        // process that another thread began has copies until it executes its program.
+        // A directory fd opened elsewhere keeps nothing alive; only open pipes and settings do. Ours are
+        // closed, but a process that another thread began has copies until it executes its program.
         let begun = Instant::now();
         let remove = || unlinkat(&self.instances, &self.name, rustix::fs::AtFlags::REMOVEDIR);
         let mut removed = remove();
@@ -202,8 +204,8 @@ fn is_own(name: &str) -> bool {
     numbers.is_some_and(|(pid, count)| pid.parse::<u32>().is_ok() && count.parse::<u32>().is_ok())
 }
 
-/// Removes instances of recorders that no longer run: they would trace for ever. Whoever records with BPF removes them
-/// too, and nothing here can fail a recording.
+/// Removes instances of recorders that no longer run: they would trace for ever. Whoever records with BPF
+/// removes them too, and nothing here can fail a recording.
 pub(crate) fn remove_stale() {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let instances = open_root().map(|root| openat(&root, "instances", flags, Mode::empty()));

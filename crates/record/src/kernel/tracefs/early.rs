@@ -1,8 +1,8 @@
 //! What a trace instance of the kernel command line saw before any recorder could run.
 //!
-//! `trace_instance=NAME,EVENT…` has the kernel (6.3 and later) begin to trace before it mounts anything. Such an instance
-//! has the kernel's own clock and writes over its oldest events when it is full; it is read once, when a recorder is
-//! attached that sees all from then on, and then removed.
+//! `trace_instance=NAME,EVENT…` has the kernel (6.3 and later) begin to trace before it mounts anything. Such
+//! an instance has the kernel's own clock and writes over its oldest events when it is full; it is read once,
+//! when a recorder is attached that sees all from then on, and then removed.
 
 use super::buffers::Buffers;
 use super::decode::Decoder;
@@ -38,8 +38,8 @@ pub(crate) enum NoEarly {
 }
 
 impl Early {
-    /// Ends the tracing of the instance `name`, reads what it has, and removes it. What processes in `excluded` did is
-    /// left out.
+    /// Ends the tracing of the instance `name`, reads what it has, and removes it. What processes in
+    /// `excluded` did is left out.
     pub(crate) fn take(name: &str, excluded: &[u32]) -> Result<Early, NoEarly> {
         // In a container it is the host's.
         if !namespace::is_initial().unwrap_or(false) {
@@ -98,8 +98,9 @@ impl Early {
     }
 }
 
-/// What must be added to the instance's times to make them CLOCK_MONOTONIC. The kernel's own clock runs as that does, but
-/// begins elsewhere; what NTP has done to the difference in a minute is far below a millisecond.
+/// What must be added to the instance's times to make them CLOCK_MONOTONIC. The kernel's own clock runs as
+/// that does, but begins elsewhere; what NTP has done to the difference in a minute is far below a
+/// millisecond.
 fn offset_ns(instance: &Instance) -> Result<i64, RecordError> {
     let clocks = instance.read("trace_clock")?;
     let clock = clocks

@@ -1,5 +1,5 @@
-//! What the kernel says about its own binary formats: `events/header_page` and `events/*/*/format`. Nothing about
-//! the place of a field is assumed; kernels have moved and widened them.
+//! What the kernel says about its own binary formats: `events/header_page` and `events/*/*/format`. Nothing
+//! about the place of a field is assumed; kernels have moved and widened them.
 
 use std::collections::HashMap;
 
@@ -28,7 +28,8 @@ impl Field {
         })
     }
 
-    /// The text a `__data_loc` field points to (offset in its low, length in its high 16 bits), without the NUL.
+    /// The text a `__data_loc` field points to (offset in its low, length in its high 16 bits), without the
+    /// NUL.
     pub fn text<'a>(&self, record: &'a [u8]) -> Option<&'a [u8]> {
         let at = self.number(record)? as usize;
         let text = record.get(at & 0xffff..)?.get(..at >> 16 & 0xffff)?;
@@ -44,8 +45,8 @@ pub(super) struct Format {
 }
 
 impl Format {
-    /// Reads a format file. Lines that are not understood are passed over: what is needed and missing shows when it
-    /// is asked for.
+    /// Reads a format file. Lines that are not understood are passed over: what is needed and missing shows
+    /// when it is asked for.
     pub fn parse(text: &str) -> Format {
         let mut format = Format::default();
         for line in text.lines().map(str::trim) {

@@ -1,11 +1,13 @@
 //! Opening an inode by its number alone, with a file handle made up: possible where the file system takes any
-//! generation (0 on ext2/3/4, f2fs, erofs, squashfs, btrfs, and vfat and exfat while it is in memory) or tells it for a number (XFS's bulkstat).
+//! generation (0 on ext2/3/4, f2fs, erofs, squashfs, btrfs, and vfat and exfat while it is in memory) or
+//! tells it for a number (XFS's bulkstat).
 
 use headstart_system::handle::Handle;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
-/// `XFS_IOC_BULKSTAT` of `fs/xfs/libxfs/xfs_fs.h`: `_IOWR`-less by history, `_IOR('X', 127, struct xfs_bulkstat_req)`.
+/// `XFS_IOC_BULKSTAT` of `fs/xfs/libxfs/xfs_fs.h`: `_IOWR`-less by history,
+/// `_IOR('X', 127, struct xfs_bulkstat_req)`.
 const XFS_IOC_BULKSTAT: libc::c_ulong = 0x8040_587f;
 /// `BTRFS_IOC_INO_LOOKUP` of `include/uapi/linux/btrfs.h`: `_IOWR(0x94, 18, 4096 bytes)`.
 const BTRFS_IOC_INO_LOOKUP: libc::c_ulong = 0xd000_9412;
@@ -53,8 +55,8 @@ fn xfs_generation(mount: BorrowedFd<'_>, inode: u64) -> io::Result<u32> {
         reserved: [0; 5],
         stat: [0; 24],
     };
-    // SAFETY: `request` has the layout of struct xfs_bulkstat_req with room for the one struct xfs_bulkstat (192
-    // bytes) that it asks for; it outlives the call.
+    // SAFETY: `request` has the layout of struct xfs_bulkstat_req with room for the one struct xfs_bulkstat
+    // (192 bytes) that it asks for; it outlives the call.
     let result = unsafe { libc::ioctl(mount.as_raw_fd(), XFS_IOC_BULKSTAT as _, &raw mut request) };
     if result < 0 {
         return Err(io::Error::last_os_error());
@@ -69,7 +71,8 @@ fn xfs_generation(mount: BorrowedFd<'_>, inode: u64) -> io::Result<u32> {
 
 /// The number of the subvolume that a directory is in.
 fn btrfs_subvolume(mount: BorrowedFd<'_>) -> io::Result<u64> {
-    // struct btrfs_ioctl_ino_lookup_args: treeid (0 asks for the directory's own, and is filled in), objectid, name.
+    // struct btrfs_ioctl_ino_lookup_args: treeid (0 asks for the directory's own, and is filled in),
+    // objectid, name.
     let mut request = [0u64; 512];
     request[1] = BTRFS_ROOT_DIRECTORY;
     // SAFETY: `request` has the 4096 bytes of struct btrfs_ioctl_ino_lookup_args and outlives the call.

@@ -1,10 +1,10 @@
 //! Inode numbers → files: who an inode is, while it lives.
 //!
-//! An event tells device and number only. Each batch of events looks an inode up anew, so that a number that was freed
-//! and given to another file is noticed (the other is born at another time) and a file that grows has its size; no
-//! descriptor is kept, so that nothing is kept from being unmounted or freed.
+//! An event tells device and number only. Each batch of events looks an inode up anew, so that a number that
+//! was freed and given to another file is noticed (the other is born at another time) and a file that grows
+//! has its size; no descriptor is kept, so that nothing is kept from being unmounted or freed.
 
-use super::found::{Birth, Found, Opener, by_number, by_path, openers};
+use super::inode_location::{Birth, FoundInode, Opener, by_number, by_path, openers};
 use super::procs::ProcessFiles;
 use crate::error::RecordError;
 use crate::kernel::event::{Dev, Event, FileSeen, Place};
@@ -15,11 +15,13 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 
-/// The most inodes, and the most files executed: as many as a recording has names for. What is used of others is lost.
+/// The most inodes, and the most files executed: as many as a recording has names for. What is used of others
+/// is lost.
 const MOST: usize = FILE_IDS;
 
-/// The types of file system that [`Inodes::told_by_adds`] means: whose reads at a file's end have no event, and whose inodes hold small files. Not
-/// ext4, of which hardly any has such files; they are read with their inodes, too.
+/// The types of file system that [`Inodes::told_by_adds`] means: whose reads at a file's end have no event,
+/// and whose inodes hold small files. Not ext4, of which hardly any has such files; they are read with their
+/// inodes, too.
 const BY_ADDS: [(&str, Adds); 6] = [
     ("squashfs", Adds::All),
     ("f2fs", Adds::OfOnePage),
@@ -34,7 +36,8 @@ const BY_ADDS: [(&str, Adds); 6] = [
 pub(super) enum Adds {
     /// It reads whole blocks.
     All,
-    /// Those of a file that has but one page: it may be read without an event, and nothing else reads it ahead.
+    /// Those of a file that has but one page: it may be read without an event, and nothing else reads it
+    /// ahead.
     OfOnePage,
 }
 
@@ -47,7 +50,7 @@ const NO_ROOM: Sight = Sight {
 /// The inodes seen so far.
 pub(super) struct Inodes {
     mounts: Mounts,
-    known: HashMap<(Dev, u64), Known>,
+    known: HashMap<(Dev, u64), KnownInode>,
     block: HashMap<(Dev, u64), Option<u64>>,
     executed: HashMap<(Dev, u64), Vec<u8>>,
     /// Bytes of the paths executed.
@@ -66,7 +69,7 @@ struct Batch {
 
 /// What is known of an inode.
 #[derive(Clone, Copy)]
-struct Known {
+struct KnownInode {
     batch: u64,
     /// `None`: not a file anybody can name, and not one of a mounted file system.
     file: Option<Sight>,
@@ -110,7 +113,7 @@ impl Inodes {
     }
 
     /// A batch begins: what was mounted, open or mapped before may not be so any more.
-    pub fn begin(&mut self) {
+    pub fn start_batch(&mut self) {
         self.mounts.refresh();
         self.batch = Batch {
             number: self.batch.number + 1,
@@ -146,9 +149,9 @@ impl Inodes {
         }
     }
 
-    /// The file behind an inode that `pid` used; a new one is told to `sink` first. `None` for what is no file of a
-    /// mounted file system, such as anonymous shared memory.
-    pub fn see(&mut self, dev: Dev, inode: u64, pid: u32, sink: &mut dyn FnMut(Event)) -> Option<Sight> {
+    /// The file behind an inode that `pid` used; a new one is told to `sink` first. `None` for what is no
+    /// file of a mounted file system, such as anonymous shared memory.
+    pub fn identify(&mut self, dev: Dev, inode: u64, pid: u32, sink: &mut dyn FnMut(Event)) -> Option<Sight> {
         let before = self.known.get(&(dev, inode)).copied();
         if let Some(known) = before {
             if known.batch == self.batch.number {
@@ -158,14 +161,15 @@ impl Inodes {
         if before.is_none() && self.known.len() >= MOST {
             return Some(NO_ROOM);
         }
-        // Nothing is learned from memory and network file systems, so a path that cannot be found there is no loss.
+        // Nothing is learned from memory and network file systems, so a path that cannot be found there is no
+        // loss.
         let matters = dev.major != 0 || self.mounts.of_device(dev).any(is_local);
         let mounted = matters || self.mounts.of_device(dev).next().is_some();
-        let found = if mounted { self.find(dev, inode, pid) } else { None };
-        let born = found.as_ref().map(|f| f.born);
-        let file = match (before, &found) {
+        let identified = if mounted { self.find(dev, inode, pid) } else { None };
+        let born = identified.as_ref().map(|f| f.born);
+        let file = match (before, &identified) {
             (
-                Some(Known {
+                Some(KnownInode {
                     file: Some(file),
                     born: known,
                     ..
@@ -178,12 +182,12 @@ impl Inodes {
             // Gone by now, but used while it lived.
             (Some(known), None) => known.file,
             (None, None) if !matters => None,
-            _ => Some(self.introduce(dev, inode, found, sink)),
+            _ => Some(self.introduce(dev, inode, identified, sink)),
         };
         let born = born.or(before.and_then(|known| known.born));
         self.known.insert(
             (dev, inode),
-            Known {
+            KnownInode {
                 batch: self.batch.number,
                 file,
                 born,
@@ -192,7 +196,8 @@ impl Inodes {
         file
     }
 
-    /// The block device whose pages an inode of an unmounted anonymous file system stands for, if `page` lies on it.
+    /// The block device whose pages an inode of an unmounted anonymous file system stands for, if `page` lies
+    /// on it.
     pub fn block_device(&mut self, dev: Dev, inode: u64, page: u64) -> Option<Dev> {
         if dev.major != 0 || self.mounts.of_device(dev).next().is_some() {
             return None;
@@ -218,32 +223,32 @@ impl Inodes {
         &mut self,
         dev: Dev,
         inode: u64,
-        found: Option<Found>,
+        found: Option<FoundInode>,
         sink: &mut dyn FnMut(Event),
     ) -> Sight {
         let id = self.next;
         self.next += 1;
-        let found = found.unwrap_or_else(Found::unknown);
-        let size = found.size;
+        let identified = found.unwrap_or_else(FoundInode::unknown);
+        let size = identified.size;
         sink(Event::File(FileSeen {
             id,
             place: Place {
                 dev,
-                location: found.location,
+                location: identified.location,
                 mount: None,
             },
             inode,
-            generation: found.generation,
+            generation: identified.generation,
             size: if size == u64::MAX { 0 } else { size },
             user: 0,
-            by_some_name: found.by_some_name,
-            mtime_ns: found.mtime_ns,
-            mode: found.mode,
+            by_some_name: identified.by_some_name,
+            mtime_ns: identified.mtime_ns,
+            mode: identified.mode,
         }));
         Sight { id, size }
     }
 
-    fn find(&mut self, dev: Dev, inode: u64, pid: u32) -> Option<Found> {
+    fn find(&mut self, dev: Dev, inode: u64, pid: u32) -> Option<FoundInode> {
         let mounts = &self.mounts;
         let openers = self
             .batch
@@ -296,9 +301,9 @@ mod tests {
         let mut inodes = Inodes::new(0).unwrap();
         let mut seen = Vec::new();
         let mut see = |inodes: &mut Inodes| {
-            inodes.begin();
+            inodes.start_batch();
             inodes
-                .see(dev, inode, std::process::id(), &mut |event| seen.push(event))
+                .identify(dev, inode, std::process::id(), &mut |event| seen.push(event))
                 .unwrap()
         };
         let first = see(&mut inodes);
@@ -325,12 +330,12 @@ mod tests {
         };
         let inode = std::fs::metadata("/proc/version").unwrap().ino();
         let mut inodes = Inodes::new(0).unwrap();
-        inodes.begin();
+        inodes.start_batch();
         let mut seen = None;
-        assert_eq!(inodes.see(dev, inode, u32::MAX, &mut |_| panic!()), None);
+        assert_eq!(inodes.identify(dev, inode, u32::MAX, &mut |_| panic!()), None);
         inodes.executed(b"/proc/version");
-        inodes.begin();
-        inodes.see(dev, inode, u32::MAX, &mut |event| seen = Some(event));
+        inodes.start_batch();
+        inodes.identify(dev, inode, u32::MAX, &mut |event| seen = Some(event));
         let Some(Event::File(seen)) = seen else {
             panic!("not found")
         };
@@ -345,7 +350,7 @@ mod tests {
             minor: 1 << 19,
         };
         assert_eq!(
-            inodes.see(nowhere, 7, std::process::id(), &mut |_| panic!()),
+            inodes.identify(nowhere, 7, std::process::id(), &mut |_| panic!()),
             None
         );
         assert_eq!(inodes.block_device(nowhere, 1, 0), None);

@@ -1,6 +1,6 @@
 //! Records → events: whose doing it was, and which file or device is meant.
 
-use super::decode::{Record, What};
+use super::decode::{EventKind, Record};
 use super::inodes::{Adds, Inodes};
 use super::tasks::Tasks;
 use crate::kernel::event::{Event, Exec, Fork, Location, LookupSeen, MetadataSeen, Place, UseSeen};
@@ -17,9 +17,9 @@ pub(super) struct Interpreter {
 impl Interpreter {
     /// Reads a batch of records, in order of time.
     pub fn batch(&mut self, records: Vec<Record>, sink: &mut dyn FnMut(Event)) {
-        self.inodes.begin();
+        self.inodes.start_batch();
         for record in records {
-            self.take(record, sink);
+            self.interpret(record, sink);
         }
         self.inodes.end();
     }
@@ -31,10 +31,10 @@ impl Interpreter {
         }
     }
 
-    fn take(&mut self, record: Record, sink: &mut dyn FnMut(Event)) {
+    fn interpret(&mut self, record: Record, sink: &mut dyn FnMut(Event)) {
         let Record { time_ns, tid, what } = record;
         match what {
-            What::Pages {
+            EventKind::Pages {
                 dev,
                 inode,
                 start,
@@ -64,7 +64,7 @@ impl Interpreter {
                         }
                     }
                 }
-                let file = self.inodes.see(dev, inode, pid, sink);
+                let file = self.inodes.identify(dev, inode, pid, sink);
                 if let Some(file) = file.filter(|file| file.size <= most) {
                     sink(Event::Use(UseSeen {
                         time_ns,
@@ -80,18 +80,18 @@ impl Interpreter {
                     }));
                 }
             }
-            What::NewTask { tid: new, thread } => {
-                if let Some((parent, pid)) = self.tasks.begin(tid, new, thread) {
+            EventKind::NewTask { tid: new, thread } => {
+                if let Some((parent, pid)) = self.tasks.fork(tid, new, thread) {
                     sink(Event::Fork(Fork { time_ns, parent, pid }));
                 }
             }
-            What::Exec { pid, path } => {
+            EventKind::Exec { pid, path } => {
                 if self.tasks.process(pid).is_some() {
                     self.inodes.executed(&path);
                     exec(time_ns, pid, path, sink);
                 }
             }
-            What::Exit { last } => {
+            EventKind::Exit { last } => {
                 if let Some(pid) = self.tasks.process(tid) {
                     if last.unwrap_or(pid == tid) {
                         sink(Event::Exit { time_ns, pid });
@@ -102,8 +102,8 @@ impl Interpreter {
     }
 }
 
-/// A process runs another program: what /proc says of it while it lives (the interpreter of a script, the place a
-/// symbolic link leads to), else the path it was executed by.
+/// A process runs another program: what /proc says of it while it lives (the interpreter of a script, the
+/// place a symbolic link leads to), else the path it was executed by.
 fn exec(time_ns: u64, pid: u32, path: Vec<u8>, sink: &mut dyn FnMut(Event)) {
     let link = |name: &str| {
         let target = std::fs::read_link(format!("/proc/{pid}/{name}")).ok()?;

@@ -1,16 +1,19 @@
-//! The tracefs back-end, for kernels without BPF or BTF: a trace instance of its own, read as raw per-CPU pages.
+//! The tracefs back-end, for kernels without BPF or BTF: a trace instance of its own, read as raw per-CPU
+//! pages.
 //!
-//! It sees the same page events as the BPF back-end where the kernel has them (6.12 and later) and adds to the page
-//! cache elsewhere; process starts and ends; and metadata misses. What it cannot see:
+//! It sees the same page events as the BPF back-end where the kernel has them (6.12 and later) and adds to
+//! the page cache elsewhere; process starts and ends; and metadata misses. What it cannot see:
 //!
 //! - paths looked up, but for those executed;
-//! - reads of SquashFS that end where the file does (`bpf/reads.h`), if they find their pages in memory: those that do not are known
-//!   by the pages added;
+//! - reads of SquashFS that end where the file does (`bpf/reads.h`), if they find their pages in memory:
+//!   those that do not are known by the pages added;
 //! - by which of its names a file was used, if no process that still lives has it open or mapped;
-//! - pages that a reader took while it waited for the next one: the kernel has no event for them (`bpf/filemap_events.h`);
-//! - the path of a file that was removed within a drain interval (100 ms) of its use, or whose file system neither
-//!   takes file handles by number nor has it open or mapped in a process that still lives;
-//! - on btrfs, which of several subvolumes a file is in, if more than one is mounted (the first that fits is taken).
+//! - pages that a reader took while it waited for the next one: the kernel has no event for them
+//!   (`bpf/filemap_events.h`);
+//! - the path of a file that was removed within a drain interval (100 ms) of its use, or whose file system
+//!   neither takes file handles by number nor has it open or mapped in a process that still lives;
+//! - on btrfs, which of several subvolumes a file is in, if more than one is mounted (the first that fits is
+//!   taken).
 //!
 //! It works in the initial pid namespace only: the events name threads as that has them.
 
@@ -19,8 +22,8 @@ mod decode;
 mod dir;
 mod early;
 mod format;
-mod found;
 mod handle;
+mod inode_location;
 mod inodes;
 mod interpret;
 mod page;
@@ -45,10 +48,12 @@ use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 use tasks::Tasks;
 
-/// How often the buffers are drained. It costs some hundred microseconds: a file is opened for each inode that was used.
+/// How often the buffers are drained. It costs some hundred microseconds: a file is opened for each inode
+/// that was used.
 const DRAIN_EVERY: Duration = Duration::from_millis(100);
 
-/// How much larger the buffers are than those of BPF programs, which send what is new only, and five times as often.
+/// How much larger the buffers are than those of BPF programs, which send what is new only, and five times as
+/// often.
 const TIMES_LARGER: usize = 8;
 
 /// The most bytes of all buffers.
@@ -87,8 +92,8 @@ impl Tracefs {
             });
         }
         let instance = Instance::create(&dir::open_root()?)?;
-        // Sized first, while the instance is still switched on, as it is when new: of one that is switched off, the
-        // kernel waits for everybody to have left it, some 20 ms.
+        // Sized first, while the instance is still switched on, as it is when new: of one that is switched
+        // off, the kernel waits for everybody to have left it, some 20 ms.
         let bytes = options.buffer_bytes.saturating_mul(TIMES_LARGER).min(BUFFERS_MAX);
         let each = Buffers::size(&instance, bytes)?;
         instance.write("tracing_on", "0")?;
@@ -172,7 +177,8 @@ impl Backend for Tracefs {
         if self.scope == Scope::System && !self.stopped {
             self.exclude_new_threads()?;
         }
-        // What one processor wrote while another was read waits for the next time: only up to here all are complete.
+        // What one processor wrote while another was read waits for the next time: only up to here all are
+        // complete.
         let complete = if self.stopped { u64::MAX } else { monotonic_ns() };
         self.buffers.read(&self.decoder, &mut self.waiting)?;
         self.waiting.sort_by_key(|record| record.time_ns);

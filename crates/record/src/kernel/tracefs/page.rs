@@ -1,8 +1,9 @@
 //! Sub-buffers of the kernel's ring buffer, as `trace_pipe_raw` hands them out.
 //!
-//! A page begins with a time and a `commit` word: the bytes of events on it, and two flags above them (bit 31: events
-//! were lost before this page; bit 30: how many is stored behind the events). Events follow, each with a 32-bit head of
-//! 5 bits type and 27 bits of time since the one before (`events/header_event`; kernel: include/linux/ring_buffer.h).
+//! A page begins with a time and a `commit` word: the bytes of events on it, and two flags above them (bit
+//! 31: events were lost before this page; bit 30: how many is stored behind the events). Events follow, each
+//! with a 32-bit head of 5 bits type and 27 bits of time since the one before (`events/header_event`; kernel:
+//! include/linux/ring_buffer.h).
 
 use super::format::{Field, Format};
 
@@ -95,7 +96,7 @@ impl<'a> Events<'a> {
     }
 
     /// The record at `from..to` of the rest, which is then passed.
-    fn take(&mut self, from: usize, to: usize) -> Result<&'a [u8], Damaged> {
+    fn slice(&mut self, from: usize, to: usize) -> Result<&'a [u8], Damaged> {
         let record = self.rest.get(from..to).ok_or(Damaged)?;
         self.rest = &self.rest[to..];
         Ok(record)
@@ -115,28 +116,30 @@ impl<'a> Events<'a> {
                 PADDING => {
                     self.time = self.time.wrapping_add(delta);
                     let length = self.word(4)? as usize;
-                    self.take(4, length.checked_add(4).ok_or(Damaged)?)?;
+                    self.slice(4, length.checked_add(4).ok_or(Damaged)?)?;
                 }
                 TIME_EXTEND => {
                     self.time = self.time.wrapping_add(delta | u64::from(self.word(4)?) << 27);
-                    self.take(4, 8)?;
+                    self.slice(4, 8)?;
                 }
                 TIME_STAMP => {
                     let stamp = delta | u64::from(self.word(4)?) << 27;
                     self.time = self.time >> STAMP_BITS << STAMP_BITS | stamp;
-                    self.take(4, 8)?;
+                    self.slice(4, 8)?;
                 }
                 0 => {
                     self.time = self.time.wrapping_add(delta);
                     let length = self.word(4)? as usize;
                     return self
-                        .take(8, length.checked_add(4).ok_or(Damaged)?)
+                        .slice(8, length.checked_add(4).ok_or(Damaged)?)
                         .map(|r| Some((self.time, r)));
                 }
                 words => {
                     debug_assert!(words <= DATA_MAX);
                     self.time = self.time.wrapping_add(delta);
-                    return self.take(4, 4 + 4 * words as usize).map(|r| Some((self.time, r)));
+                    return self
+                        .slice(4, 4 + 4 * words as usize)
+                        .map(|r| Some((self.time, r)));
                 }
             }
         }

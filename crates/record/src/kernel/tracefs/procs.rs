@@ -1,4 +1,5 @@
-//! Paths of the inodes that living processes have mapped or open: the way to a path where file handles do not help.
+//! Paths of the inodes that living processes have mapped or open: the way to a path where file handles do not
+//! help.
 
 use crate::kernel::event::Dev;
 use std::collections::{HashMap, HashSet};
@@ -17,8 +18,8 @@ pub(super) struct ProcessFiles {
 }
 
 impl ProcessFiles {
-    /// The path by which `pid` holds an inode of the file system `dev`, which is mounted as `mounts` (their ids). A
-    /// process is looked at once.
+    /// The path by which `pid` holds an inode of the file system `dev`, which is mounted as `mounts` (their
+    /// ids). A process is looked at once.
     pub fn path(
         &mut self,
         pid: u32,
@@ -27,7 +28,7 @@ impl ProcessFiles {
         mut mounts: impl Iterator<Item = u32>,
     ) -> Option<&[u8]> {
         if self.looked.insert(pid) {
-            self.look(pid);
+            self.scan(pid);
         }
         let mapped = self.mapped.get(&(dev, inode));
         mapped
@@ -35,7 +36,7 @@ impl ProcessFiles {
             .map(Vec::as_slice)
     }
 
-    fn look(&mut self, pid: u32) {
+    fn scan(&mut self, pid: u32) {
         let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
         for (dev, inode, path) in maps.split(|b| *b == b'\n').filter_map(mapping) {
             self.mapped.entry((dev, inode)).or_insert(path);
@@ -153,10 +154,10 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", file.as_file().as_raw_fd())).unwrap();
         let inode = file.as_file().metadata().unwrap().ino();
-        let found = files.path(pid, dev, inode, mount_id(&info).into_iter());
-        assert_eq!(found, None, "looked at before the file was opened");
+        let path = files.path(pid, dev, inode, mount_id(&info).into_iter());
+        assert_eq!(path, None, "looked at before the file was opened");
         let mut files = ProcessFiles::default();
-        let found = files.path(pid, dev, inode, mount_id(&info).into_iter());
-        assert_eq!(found, Some(file.path().as_os_str().as_bytes()));
+        let path = files.path(pid, dev, inode, mount_id(&info).into_iter());
+        assert_eq!(path, Some(file.path().as_os_str().as_bytes()));
     }
 }

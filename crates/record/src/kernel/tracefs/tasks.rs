@@ -1,16 +1,17 @@
 //! Threads → processes, and whose doings count.
 //!
-//! The kernel filters by thread. In scope tree it lets pass what roots and their descendants do (`set_event_pid` with
-//! the `event-fork` option). In scope system it keeps out the threads of the excluded processes that it was told of
-//! (`set_event_notrace_pid`); one that such a process began since then is told apart here: its beginning was not
-//! seen, as that of every other thread is, nor was it there when the recording began.
+//! The kernel filters by thread. In scope tree it lets pass what roots and their descendants do
+//! (`set_event_pid` with the `event-fork` option). In scope system it keeps out the threads of the excluded
+//! processes that it was told of (`set_event_notrace_pid`); one that such a process began since then is told
+//! apart here: its beginning was not seen, as that of every other thread is, nor was it there when the
+//! recording began.
 
 use headstart_model::trace::Scope;
 use std::collections::{HashMap, HashSet};
 use std::fs;
 
-/// The most threads that are kept: all that Linux has at once by default, and more than any start begins. Of others the
-/// process is asked for each time.
+/// The most threads that are kept: all that Linux has at once by default, and more than any start begins. Of
+/// others the process is asked for each time.
 const MOST: usize = 1 << 18;
 
 /// The threads seen so far.
@@ -59,7 +60,7 @@ impl Tasks {
     }
 
     /// `parent` began `tid`; the processes of both if it is a new process.
-    pub fn begin(&mut self, parent: u32, tid: u32, thread: bool) -> Option<(u32, u32)> {
+    pub fn fork(&mut self, parent: u32, tid: u32, thread: bool) -> Option<(u32, u32)> {
         let parent = self
             .process_of
             .get(&parent)
@@ -78,8 +79,8 @@ impl Tasks {
 
     /// Threads of the excluded processes that the kernel has not been told of.
     pub fn newly_excluded(&self, told: &mut HashSet<u32>) -> Vec<u32> {
-        let all = self.excluded.iter().flat_map(|pid| threads(*pid));
-        all.filter(|tid| told.insert(*tid)).collect()
+        let threads = self.excluded.iter().flat_map(|pid| threads(*pid));
+        threads.filter(|tid| told.insert(*tid)).collect()
     }
 }
 
@@ -118,9 +119,9 @@ mod tests {
     fn threads_belong_to_the_process_that_began_them() {
         let mut tasks = Tasks::new(Scope::Tree, []);
         tasks.add_root(NOBODY);
-        assert_eq!(tasks.begin(NOBODY, NOBODY + 1, true), None);
+        assert_eq!(tasks.fork(NOBODY, NOBODY + 1, true), None);
         assert_eq!(
-            tasks.begin(NOBODY + 1, NOBODY + 2, false),
+            tasks.fork(NOBODY + 1, NOBODY + 2, false),
             Some((NOBODY, NOBODY + 2))
         );
         assert_eq!(tasks.process(NOBODY + 1), Some(NOBODY));
@@ -141,7 +142,7 @@ mod tests {
         );
         let late = std::thread::spawn(|| rustix::thread::gettid().as_raw_nonzero().get() as u32);
         assert_eq!(tasks.process(late.join().unwrap()), None);
-        assert_eq!(tasks.begin(own, NOBODY, false), None);
+        assert_eq!(tasks.fork(own, NOBODY, false), None);
         assert_eq!(
             tasks.process(NOBODY),
             Some(NOBODY),

@@ -10,7 +10,8 @@ use headstart_model::activity::{
 use headstart_model::limits::BLOCK_NAME;
 use std::collections::HashMap;
 
-/// How often memory and processors are looked at. It costs 0.1 ms, and the kernel counts processors' time in ticks of 10 ms.
+/// How often memory and processors are looked at. It costs 0.1 ms, and the kernel counts processors' time in
+/// ticks of 10 ms.
 const SAMPLE_EVERY_NS: u64 = 100_000_000;
 
 /// Activity in the making; times are the events' own.
@@ -37,7 +38,7 @@ impl Recording {
         }
         self.sampled_ns = Some(now_ns);
         let Some(samples) = &mut self.samples else { return };
-        let (busy, memory) = samples.take(now_ns);
+        let (busy, memory) = samples.sample(now_ns);
         let own = &mut self.activity;
         own.lost += keep(&mut own.processors, busy, SAMPLES) + keep(&mut own.memory, memory, SAMPLES);
     }
@@ -110,35 +111,39 @@ impl Recording {
         Some(index)
     }
 
-    /// The activity, with times since `started_ns`: what ended before is left out, and so is what the trace has no room for.
-    /// A slice takes one row of it, a request two.
+    /// The activity, with times since `started_ns`: what ended before is left out, and so is what the trace
+    /// has no room for. A slice takes one row of it, a request two.
     pub(super) fn finish(self, started_ns: u64, unseen: u64, room: usize) -> Activity {
-        let mut it = self.activity;
-        it.lost += unseen;
+        let mut activity = self.activity;
+        activity.lost += unseen;
         let since = |time_ns: u64| time_ns.saturating_sub(started_ns);
-        it.requests.retain(|one| one.issued_ns >= started_ns);
-        it.requests.sort_by_key(|one| one.issued_ns);
-        for one in &mut it.requests {
+        activity.requests.retain(|one| one.issued_ns >= started_ns);
+        activity.requests.sort_by_key(|one| one.issued_ns);
+        for one in &mut activity.requests {
             one.issued_ns = since(one.issued_ns);
             one.completed_ns = one.completed_ns.map(since);
         }
-        it.slices.retain(|one| one.to_ns > started_ns);
-        for one in &mut it.slices {
+        activity.slices.retain(|one| one.to_ns > started_ns);
+        for one in &mut activity.slices {
             (one.from_ns, one.to_ns) = (since(one.from_ns), since(one.to_ns));
         }
-        it.slices.sort_by_key(|one| one.from_ns);
-        it.processors.retain(|one: &BusySample| one.time_ns >= started_ns);
-        for one in &mut it.processors {
+        activity.slices.sort_by_key(|one| one.from_ns);
+        activity
+            .processors
+            .retain(|one: &BusySample| one.time_ns >= started_ns);
+        for one in &mut activity.processors {
             one.time_ns = since(one.time_ns);
         }
-        it.memory.retain(|one: &MemorySample| one.time_ns >= started_ns);
-        for one in &mut it.memory {
+        activity
+            .memory
+            .retain(|one: &MemorySample| one.time_ns >= started_ns);
+        for one in &mut activity.memory {
             one.time_ns = since(one.time_ns);
         }
-        it.lost += cut(&mut it.requests, room / 2);
-        let left = room - 2 * it.requests.len();
-        it.lost += cut(&mut it.slices, left);
-        it
+        activity.lost += cut(&mut activity.requests, room / 2);
+        let left = room - 2 * activity.requests.len();
+        activity.lost += cut(&mut activity.slices, left);
+        activity
     }
 }
 
@@ -224,15 +229,19 @@ mod tests {
             // Mixed of two threads.
             ran(30, 20, 90, None),
         ];
-        let it = finished(&events, 100, 99);
-        let slices: Vec<_> = it.slices.iter().map(|s| (s.from_ns, s.to_ns, s.state)).collect();
+        let activity = finished(&events, 100, 99);
+        let slices: Vec<_> = activity
+            .slices
+            .iter()
+            .map(|s| (s.from_ns, s.to_ns, s.state))
+            .collect();
         let expected = [
             (0, 10, ThreadState::Running),
             (10, 40, ThreadState::WaitingForDisk),
             (50, 60, ThreadState::Running),
         ];
         assert_eq!(slices, expected);
-        assert_eq!(it.lost, 3, "the mixed one, and two that were not sent");
+        assert_eq!(activity.lost, 3, "the mixed one, and two that were not sent");
     }
 
     #[test]
@@ -244,19 +253,25 @@ mod tests {
             request(110, 1),
             ran(100, 101, 200, Some(ThreadState::Sleeping)),
         ];
-        let it = finished(&events, 100, 99);
-        assert_eq!((it.requests.len(), it.slices.len(), it.lost), (3, 2, 2));
-        assert_eq!(it.requests[1].issued_ns, 10);
-        assert_eq!(it.requests[1].completed_ns, Some(15));
-        let names: Vec<&str> = it.devices.iter().map(|one| &*one.name).collect();
+        let activity = finished(&events, 100, 99);
+        assert_eq!(
+            (activity.requests.len(), activity.slices.len(), activity.lost),
+            (3, 2, 2)
+        );
+        assert_eq!(activity.requests[1].issued_ns, 10);
+        assert_eq!(activity.requests[1].completed_ns, Some(15));
+        let names: Vec<&str> = activity.devices.iter().map(|one| &*one.name).collect();
         assert_eq!(names, ["4000:1", "4000:2"], "devices that nobody has");
-        let it = finished(&events, 100, 5);
-        assert_eq!((it.requests.len(), it.slices.len(), it.lost), (2, 1, 4));
+        let activity = finished(&events, 100, 5);
+        assert_eq!(
+            (activity.requests.len(), activity.slices.len(), activity.lost),
+            (2, 1, 4)
+        );
         let many: Vec<Event> = (0..BLOCK_DEVICES as u32 + 1)
             .map(|minor| request(200, minor))
             .collect();
-        let it = finished(&many, 100, usize::MAX);
-        assert_eq!((it.devices.len(), it.lost), (BLOCK_DEVICES, 3));
+        let activity = finished(&many, 100, usize::MAX);
+        assert_eq!((activity.devices.len(), activity.lost), (BLOCK_DEVICES, 3));
     }
 
     #[test]

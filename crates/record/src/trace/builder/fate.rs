@@ -20,9 +20,10 @@ pub(super) struct Fate {
 }
 
 impl Fate {
-    /// `through` is its path through an overlay of which the layers are not seen, and that mount. What was written while all was recorded, between
-    /// these two times in nanoseconds since 1970, was perhaps made then.
-    pub(super) fn of(
+    /// `through` is its path through an overlay of which the layers are not seen, and that mount. What was
+    /// written while all was recorded, between these two times in nanoseconds since 1970, was perhaps made
+    /// then.
+    pub(super) fn from_seen(
         seen: &FileSeen,
         through: Option<&(Vec<u8>, u32)>,
         mounts: &Mounts,
@@ -100,8 +101,8 @@ impl Fate {
     }
 }
 
-/// Of a file system that is not mounted any more nothing can be asked, and nothing on it has changed since. What was written during the start may
-/// be a file that the start has made.
+/// Of a file system that is not mounted any more nothing can be asked, and nothing on it has changed since.
+/// What was written during the start may be a file that the start has made.
 fn state_when_unmounted(seen: &FileSeen, recorded: &RangeInclusive<i64>) -> FileState {
     match recorded.contains(&seen.mtime_ns) {
         true => FileState::Made,
@@ -145,7 +146,8 @@ fn is_same(seen: &FileSeen, mount: Option<&Mount>, found: &Identity, path: &File
     same_mount && ((found.inode == seen.inode && same_generation) || (!lasts && is_unchanged(seen, path)))
 }
 
-/// Where no inode number lasts, size and time tell one file from another. The number that vfat shows with `nfs=nostale_ro` is not even the inode's.
+/// Where no inode number lasts, size and time tell one file from another. The number that vfat shows with
+/// `nfs=nostale_ro` is not even the inode's.
 fn is_unchanged(seen: &FileSeen, path: &FilePath) -> bool {
     let facts = inode::facts(path.as_path());
     facts.is_ok_and(|facts| (facts.size, facts.mtime_ns) == (seen.size, seen.mtime_ns))
@@ -197,11 +199,14 @@ mod tests {
         ] {
             let table = format!("36 35 98:0 / / rw - {fstype} /dev/sda rw\n");
             let table = headstart_system::mounts::MountTable::parse(table.as_bytes());
-            let found = inode::identify(path.as_path(), fstype).unwrap();
-            let found = Identity { mount: None, ..found };
+            let identity = inode::identify(path.as_path(), fstype).unwrap();
+            let identity = Identity {
+                mount: None,
+                ..identity
+            };
             let seen = FileSeen { size, ..seen.clone() };
             assert_eq!(
-                is_same(&seen, table.all().first(), &found, &path),
+                is_same(&seen, table.all().first(), &identity, &path),
                 same,
                 "{fstype}"
             );

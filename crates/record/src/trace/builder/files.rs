@@ -1,5 +1,5 @@
-//! The files seen: one entry for each, however often its inode came and went, and at the end its path and its fate.
-//! There are as many as a trace takes; uses of others are lost.
+//! The files seen: one entry for each, however often its inode came and went, and at the end its path and its
+//! fate. There are as many as a trace takes; uses of others are lost.
 
 use super::fate::{Fate, is_made};
 use super::images::Images;
@@ -51,8 +51,8 @@ impl Entry {
     }
 }
 
-/// What makes two sights the same file. On btrfs two subvolumes share device, inode number and, if one is a snapshot
-/// of the other, generation: there the place counts too.
+/// What makes two sights the same file. On btrfs two subvolumes share device, inode number and, if one is a
+/// snapshot of the other, generation: there the place counts too.
 #[derive(PartialEq, Eq, Hash)]
 struct Key {
     dev: Dev,
@@ -90,8 +90,8 @@ impl Files {
         }
     }
 
-    /// Pages used for the first time so far, over all files on file systems that the recorder sees: in a container, what
-    /// goes on outside is no sign of work inside.
+    /// Pages used for the first time so far, over all files on file systems that the recorder sees: in a
+    /// container, what goes on outside is no sign of work inside.
     pub(super) fn pages(&self) -> u64 {
         self.pages
     }
@@ -117,7 +117,7 @@ impl Files {
     }
 
     /// A file came into sight. Where there is no room for it its uses will be lost.
-    pub(super) fn see(&mut self, mut seen: FileSeen, mounts: &Mounts, secrets: &mut Secrets) {
+    pub(super) fn add(&mut self, mut seen: FileSeen, mounts: &Mounts, secrets: &mut Secrets) {
         if self.by_id.len() >= FILE_IDS && !self.by_id.contains_key(&seen.id) {
             return;
         }
@@ -163,7 +163,7 @@ impl Files {
                     false => self.layers.find(&seen, mounts),
                 };
                 if !shown && through.is_none() {
-                    self.images.see(&seen.place);
+                    self.images.add(&seen.place);
                 }
                 let length = length + through.as_ref().map_or(0, |(path, _)| path.len());
                 self.list.push(Entry {
@@ -182,9 +182,9 @@ impl Files {
         self.by_id.insert(id, index);
     }
 
-    /// Calls `fresh(file, start, pages)` for every run of pages of which a use says something new. Returns whether all of it
-    /// could be noted: not where the file is not known, for its first sight was lost or there was no room, nor where there
-    /// is no room for the pages.
+    /// Calls `fresh(file, start, pages)` for every run of pages of which a use says something new. Returns
+    /// whether all of it could be noted: not where the file is not known, for its first sight was lost or
+    /// there was no room, nor where there is no room for the pages.
     #[must_use]
     pub(super) fn use_pages(&mut self, seen: &UseSeen, mut fresh: impl FnMut(u32, u64, u32)) -> bool {
         let end = seen.size.div_ceil(self.page_size);
@@ -217,8 +217,9 @@ impl Files {
         self.list.iter().map(|entry| entry.seen.place.dev).collect()
     }
 
-    /// Gives every file its path, as far as it can be had now, and says which were made while all was recorded, between these two times in
-    /// nanoseconds since 1970. Files that no mount shows are left out if that is asked for: in scope system they are other containers'.
+    /// Gives every file its path, as far as it can be had now, and says which were made while all was
+    /// recorded, between these two times in nanoseconds since 1970. Files that no mount shows are left out if
+    /// that is asked for: in scope system they are other containers'.
     pub(super) fn name(
         self,
         mounts: &mut Mounts,
@@ -260,11 +261,11 @@ impl Files {
                 named.index.push(None);
                 continue;
             }
-            let mut fate = Fate::of(&seen, through.as_ref(), mounts, &recorded);
+            let mut fate = Fate::from_seen(&seen, through.as_ref(), mounts, &recorded);
             if fate.state != FileState::Present {
                 // It may have been unmounted just now.
                 mounts.refresh();
-                fate = Fate::of(&seen, through.as_ref(), mounts, &recorded);
+                fate = Fate::from_seen(&seen, through.as_ref(), mounts, &recorded);
             }
             // It may have been renamed to there.
             if secrets.is_secret(Some(&|| mounts.table()), &fate.path) {
@@ -346,8 +347,8 @@ impl Files {
     }
 }
 
-/// Whether a trace may hold the path: not one that is longer than any that can be asked for, nor one that a process gave
-/// and that has several spellings.
+/// Whether a trace may hold the path: not one that is longer than any that can be asked for, nor one that a
+/// process gave and that has several spellings.
 fn is_nameable(location: &Location) -> bool {
     match location {
         Location::Within(path) | Location::Absolute(path) => FilePath::from(path.as_slice()).check().is_ok(),

@@ -1,5 +1,6 @@
-//! Images of file systems that only the start sees (`unshare --mount; mount -o loop`, `RootImage=`): their files have no path that anybody else could
-//! read them by, but the image has one, and what the loop driver reads of it is what the start needs.
+//! Images of file systems that only the start sees (`unshare --mount; mount -o loop`, `RootImage=`): their
+//! files have no path that anybody else could read them by, but the image has one, and what the loop driver
+//! reads of it is what the start needs.
 
 use crate::kernel::event::{Dev, Place};
 use std::collections::HashMap;
@@ -16,7 +17,7 @@ pub(super) struct Images(HashMap<Dev, Vec<Vec<u8>>>);
 
 impl Images {
     /// A file was seen that no mount shows. The device may be gone at the end: so its image is asked for now.
-    pub(super) fn see(&mut self, place: &Place) {
+    pub(super) fn add(&mut self, place: &Place) {
         let dev = place.dev;
         // Not one without a block device, as file systems in memory.
         if dev.major != 0 && self.0.len() < MOST {
@@ -24,8 +25,8 @@ impl Images {
         }
     }
 
-    /// Whether what the kernel read of a file may have been read for one of them. Of a device that was gone before it could be asked any file may be
-    /// the image.
+    /// Whether what the kernel read of a file may have been read for one of them. Of a device that was gone
+    /// before it could be asked any file may be the image.
     pub(super) fn may_be(&self, path: &[u8]) -> bool {
         let is_it = |files: &Vec<Vec<u8>>| files.is_empty() || files.iter().any(|file| file == path);
         self.0.values().any(is_it)
@@ -39,16 +40,16 @@ impl Images {
 
 /// The files that a device lies in, itself or by way of others.
 fn backing(dev: Dev) -> Vec<Vec<u8>> {
-    let mut found = Vec::new();
-    look(
+    let mut images = Vec::new();
+    scan(
         &format!("/sys/dev/block/{}:{}", dev.major, dev.minor),
         DEPTH,
-        &mut found,
+        &mut images,
     );
-    found
+    images
 }
 
-fn look(device: &str, depth: u32, found: &mut Vec<Vec<u8>>) {
+fn scan(device: &str, depth: u32, found: &mut Vec<Vec<u8>>) {
     // A partition's is its disk's.
     for device in [device.to_owned(), format!("{device}/..")] {
         if let Ok(mut file) = std::fs::read(format!("{device}/loop/backing_file")) {
@@ -61,7 +62,7 @@ fn look(device: &str, depth: u32, found: &mut Vec<Vec<u8>>) {
         .flatten();
     for slave in below.flatten().take(MOST) {
         if let (Some(left), Ok(path)) = (depth.checked_sub(1), slave.path().into_os_string().into_string()) {
-            look(&path, left, found);
+            scan(&path, left, found);
         }
     }
 }

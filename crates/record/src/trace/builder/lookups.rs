@@ -11,7 +11,8 @@ pub(super) struct Lookups {
     list: Vec<Lookup>,
     /// Paths with a component `..`, and how much of each is known to go through no symbolic link.
     dotted: Vec<(Lookup, usize)>,
-    /// Hashes of what was looked up, by a key that nobody can know: of [`LOOKUPS`] two are equal once in 10^10 recordings.
+    /// Hashes of what was looked up, by a key that nobody can know: of [`LOOKUPS`] two are equal once in
+    /// 10^10 recordings.
     known: HashSet<u64>,
     hasher: RandomState,
     room: Room,
@@ -31,14 +32,14 @@ impl Lookups {
         }
     }
 
-    /// Takes one in. `path` is absolute and has no empty component and none that is `.`; its first `real` bytes go through
-    /// no symbolic link.
+    /// Takes one in. `path` is absolute and has no empty component and none that is `.`; its first `real`
+    /// bytes go through no symbolic link.
     pub(super) fn add(&mut self, lookup: Lookup, real: usize, uid: u32) {
         let hash = self.hash(lookup.kind, lookup.found, &lookup.path);
         if self.known.contains(&hash) {
             return;
         }
-        if !self.room.take(uid, lookup.path.as_bytes().len()) {
+        if !self.room.take_allowance(uid, lookup.path.as_bytes().len()) {
             self.dropped += 1;
             return;
         }
@@ -60,8 +61,9 @@ impl Lookups {
         self.dropped
     }
 
-    /// All of them. What `..` means depends on symbolic links: it is taken away where `is_directory` says that what stands
-    /// before it is a directory; else the look-up is left out, for its path has no name of one spelling.
+    /// All of them. What `..` means depends on symbolic links: it is taken away where `is_directory` says
+    /// that what stands before it is a directory; else the look-up is left out, for its path has no name of
+    /// one spelling.
     pub(super) fn finish(mut self, is_directory: impl Fn(&[u8]) -> bool) -> Vec<Lookup> {
         for (lookup, real) in std::mem::take(&mut self.dotted) {
             let Some(path) = without_dots(lookup.path.as_bytes(), real, &is_directory) else {
@@ -114,8 +116,8 @@ fn without_dots(path: &[u8], real: usize, is_directory: impl Fn(&[u8]) -> bool) 
     Some(out)
 }
 
-/// The room for look-ups. Of a recording of everybody, users other than root have half, and any one of them a quarter, so
-/// that neither root's look-ups nor another user's can be crowded out.
+/// The room for look-ups. Of a recording of everybody, users other than root have half, and any one of them a
+/// quarter, so that neither root's look-ups nor another user's can be crowded out.
 struct Room {
     everybody: bool,
     all: Share,
@@ -153,7 +155,7 @@ impl Room {
         }
     }
 
-    fn take(&mut self, uid: u32, bytes: usize) -> bool {
+    fn take_allowance(&mut self, uid: u32, bytes: usize) -> bool {
         if !self.all.fits(bytes, 1) {
             return false;
         }

@@ -7,8 +7,8 @@ use std::collections::HashMap;
 /// Pages that have been used, apart by how sure that is.
 #[derive(Default)]
 pub(super) struct PageSets {
-    /// By file and number of the 64-page chunk: the pages used somehow, and those used exactly. One table for all files: an
-    /// attacker's thousands of files of one page each take no more room than one file.
+    /// By file and number of the 64-page chunk: the pages used somehow, and those used exactly. One table for
+    /// all files: an attacker's thousands of files of one page each take no more room than one file.
     chunks: HashMap<(u32, u64), Chunk>,
 }
 
@@ -33,8 +33,8 @@ impl PageSets {
         self.chunks.len()
     }
 
-    /// Notes a use of pages `start..=last` of a file and calls `fresh(start, pages)` for each run of them for which it says
-    /// something new: the page was not used before, or this use is exact and none before was.
+    /// Notes a use of pages `start..=last` of a file and calls `fresh(start, pages)` for each run of them for
+    /// which it says something new: the page was not used before, or this use is exact and none before was.
     pub(super) fn add(
         &mut self,
         file: u32,

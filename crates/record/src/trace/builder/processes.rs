@@ -7,8 +7,8 @@ use std::collections::{HashMap, HashSet};
 
 /// Processes in the order they were first seen.
 ///
-/// There is no end to processes that a user can start. Beyond [`PROCESSES`] one counts as its parent: which process used a
-/// page is for people to read.
+/// There is no end to processes that a user can start. Beyond [`PROCESSES`] one counts as its parent: which
+/// process used a page is for people to read.
 #[derive(Default)]
 pub(super) struct Processes {
     list: Vec<Process>,
@@ -33,7 +33,7 @@ impl Processes {
     }
 
     /// A process belongs to those that live, also if it was seen before and was another's in between.
-    pub(super) fn begin(&mut self, pid: u32, time_ns: u64) {
+    pub(super) fn start(&mut self, pid: u32, time_ns: u64) {
         let index = self.index(pid, time_ns) as usize;
         if self.list[index].pid == pid {
             self.living.insert(pid);
@@ -149,7 +149,7 @@ fn executable_of(pid: u32) -> FilePath {
 }
 
 fn parent_of(pid: u32) -> Option<u32> {
-    Some(crate::cpu::Stat::of(pid)?.parent)
+    Some(crate::cpu::Stat::read(pid)?.parent)
 }
 
 #[cfg(test)]
@@ -170,9 +170,9 @@ mod tests {
         let mut living: Vec<u32> = processes.living().collect();
         living.sort_unstable();
         assert_eq!(living, {
-            let mut all = vec![me, 4_000_001, 4_000_002];
-            all.sort_unstable();
-            all
+            let mut pids = vec![me, 4_000_001, 4_000_002];
+            pids.sort_unstable();
+            pids
         });
         let list = processes.into_list();
         let myself: FilePath = std::env::current_exe().unwrap().as_path().into();

@@ -1,5 +1,6 @@
-//! What users other than root may take of a recording of everybody: together half of what it keeps, and any group of them a quarter.
-//! Beyond that their uses are left out, and the recording teaches: whoever works beside a boot cannot keep it from being learned.
+//! What users other than root may take of a recording of everybody: together half of what it keeps, and any
+//! group of them a quarter. Beyond that their uses are left out, and the recording teaches: whoever works
+//! beside a boot cannot keep it from being learned.
 
 use crate::limits::{CHUNKS, FILE_BYTES, FILE_IDS, FILES, USES};
 use std::ops::{AddAssign, Sub};
@@ -74,7 +75,7 @@ impl Shares {
     }
 
     /// Notes what a user has taken.
-    pub(super) fn take(&mut self, user: u8, more: Taken) {
+    pub(super) fn charge(&mut self, user: u8, more: Taken) {
         if user != 0 {
             self.others += more;
             self.groups[usize::from(user)] += more;

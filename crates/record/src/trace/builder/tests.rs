@@ -254,7 +254,8 @@ fn audit_04_all_limits_at_once_make_a_trace_that_can_be_written() {
     Trace::from_bytes(&bytes).unwrap();
 }
 
-/// All limits, the trace made of them, and its file: what is left of 256 MiB are the kernel's buffers and a program.
+/// All limits, the trace made of them, and its file: what is left of 256 MiB are the kernel's buffers and a
+/// program.
 #[test]
 fn audit_04_all_limits_at_once_take_less_than_192_mib() {
     let child = std::process::Command::new(std::env::current_exe().unwrap())

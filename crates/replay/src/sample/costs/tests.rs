@@ -24,8 +24,8 @@ fn missed(costs: &Costs, looks: usize, is_cold: impl Fn(&Place) -> bool) -> (f64
     let (mut missed, mut found) = (0, 0.0);
     for draw in 0..TIMES {
         let places = costs.places(looks, u64::from(draw) << 20);
-        let all: f64 = places.iter().map(|place| place.weight).sum();
-        assert!((all - costs.seconds).abs() < 1e-6 * costs.seconds, "{all}");
+        let weight: f64 = places.iter().map(|place| place.weight).sum();
+        assert!((weight - costs.seconds).abs() < 1e-6 * costs.seconds, "{weight}");
         let cold: f64 = places
             .iter()
             .filter(|place| is_cold(place))
@@ -47,12 +47,12 @@ fn a_cold_share_is_missed_as_seldom_as_stated_wherever_it_lies() {
     let grown = costs(&grown);
     for looks in [5, 12, 40] {
         for share in [0.02, 0.1, 0.3] {
-            let all = (-(looks as f64) * share).exp();
+            let chance = (-(looks as f64) * share).exp();
             let count = (share * 1000.0) as usize;
             let (together, found) = missed(&many, looks, |place| place.part.request < count);
             assert!(
-                together <= all + 0.03 && (found - share).abs() < 0.1 * share + 0.01,
-                "{together} {all} {found}"
+                together <= chance + 0.03 && (found - share).abs() < 0.1 * share + 0.01,
+                "{together} {chance} {found}"
             );
             // At equal distances, which no equal steps may be in time with.
             let every = 1000 / count;
@@ -62,7 +62,7 @@ fn a_cold_share_is_missed_as_seldom_as_stated_wherever_it_lies() {
             // The beginning of each.
             let (beginnings, found) = missed(&grown, looks, |place| place.at < share * place.part.data);
             assert!(
-                beginnings <= all + 0.03 && (found - share).abs() < 0.02,
+                beginnings <= chance + 0.03 && (found - share).abs() < 0.02,
                 "{beginnings} {found}"
             );
         }

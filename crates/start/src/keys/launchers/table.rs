@@ -7,12 +7,14 @@ pub struct Launcher {
     pub(super) valued: Valued,
     /// Plain arguments before the command.
     pub(super) before: usize,
-    /// The subcommands that start something, where there are subcommands; with any other the program itself is meant.
+    /// The subcommands that start something, where there are subcommands; with any other the program itself
+    /// is meant.
     pub(super) subcommands: &'static [&'static str],
     pub(super) reading: Reading,
 }
 
-/// Options with a value, which is the rest of their word or the next argument. One whose value must be in its word is as one without.
+/// Options with a value, which is the rest of their word or the next argument. One whose value must be in its
+/// word is as one without.
 pub(super) enum Valued {
     These(&'static [&'static str]),
     AllBut(&'static [&'static str]),
@@ -32,7 +34,8 @@ pub(super) enum Reading {
     Architecture,
     /// An image, and a command in that.
     Container,
-    /// Options, then a program that is loaded in the place of this one, which is the dynamic linker: ld.so(8).
+    /// Options, then a program that is loaded in the place of this one, which is the dynamic linker:
+    /// ld.so(8).
     Loader,
     /// Too much may stand before the command, or it changes what is seen of files.
     Opaque,
@@ -109,8 +112,9 @@ const fn container(
     }
 }
 
-/// Options are those of the manual pages of coreutils 9.7, util-linux 2.41, procps 4.0, systemd 257, numactl 2.0.19, fakeroot 1.37,
-/// strace 6.13, ltrace 0.8, perf 6.12, ccache 4.11, Apptainer 1.4, Podman 5.4 and Docker 26.
+/// Options are those of the manual pages of coreutils 9.7, util-linux 2.41, procps 4.0, systemd 257,
+/// numactl 2.0.19, fakeroot 1.37, strace 6.13, ltrace 0.8, perf 6.12, ccache 4.11, Apptainer 1.4, Podman 5.4
+/// and Docker 26.
 pub(super) const ALL: &[Launcher] = &[
     read_as(Reading::Env, &["env"], &["-u", "-C"]),
     plain(&["nice"], &["-n", "--adjustment"]),
@@ -534,7 +538,8 @@ pub(super) const ALL: &[Launcher] = &[
             "start-stop-daemon",
             "su-exec",
             "sudo",
-            // Process 1, and users' own managers, execute it first of all in each service's process (systemd 255 and later).
+            // Process 1, and users' own managers, execute it first of all in each service's process (systemd
+            // 255 and later).
             "systemd-executor",
             "systemd-nspawn",
             "systemd-run",

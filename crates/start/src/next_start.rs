@@ -1,0 +1,50 @@
+//! What the state of a key says of its next start: whether its plan reads anything, on which machine its
+//! bypass holds, and who is to wait.
+
+use crate::bypass;
+use headstart_model::machine::DeviceClass;
+use headstart_model::plan::PlanFile;
+use headstart_store::{KeyDir, State, Store};
+
+/// Whether a start is to wait for a replay of this plan on a device that was measured as one head. What the
+/// plan itself says of a device may be a guess.
+pub fn waits_on_one_head(store: &Store, plan: &PlanFile) -> bool {
+    let Ok(plan) = plan.plan() else { return false };
+    let is_one_head = |uuid: &[u8; 16]| {
+        let stored = store.device_cost(uuid);
+        stored.is_some_and(|stored| stored.cost.class == DeviceClass::Disk)
+    };
+    let mut devices = (0..plan.device_count()).filter_map(|index| plan.device(index));
+    devices.any(|device| device.hold > 0 && is_one_head(&device.uuid))
+}
+
+/// This machine, where that decides: a bypass holds for one.
+pub fn machine_of(state: &State) -> String {
+    state
+        .bypass
+        .as_ref()
+        .map_or_else(String::new, |_| bypass::machine())
+}
+
+/// The plan of a key's state, as [`plan_of`].
+pub fn plan_of_state(state: &mut State, tell: &mut dyn FnMut(String)) -> Option<PlanFile> {
+    let plan = state.plan().or_tell(&mut *tell)?;
+    that_reads(plan, tell)
+}
+
+/// The plan, if it reads anything. That memory has no room for what it would read is told.
+pub fn plan_of(kept: &KeyDir, tell: &mut dyn FnMut(String)) -> Option<PlanFile> {
+    let plan = kept.plan().or_tell(&mut *tell)?;
+    that_reads(plan, tell)
+}
+
+fn that_reads(file: PlanFile, tell: &mut dyn FnMut(String)) -> Option<PlanFile> {
+    let plan = file.plan().ok()?;
+    let (cut, requests) = (plan.cut(), plan.requests().count());
+    if cut == 0 && requests > 0 {
+        tell(
+            "when it was planned memory had no room for anything that is known: nothing is read ahead".into(),
+        );
+    }
+    (cut > 0).then_some(file)
+}
