@@ -7,9 +7,9 @@ use headstart_model::outcome::{Issued, Mode, ReplayReport};
 use headstart_model::plan::{PlanFile, Request};
 use headstart_model::profile::Policy;
 use headstart_model::{FilePath, Outcome, PageRange, Profile, Trace, testing};
-use headstart_plan::floor::{above, floor, needs};
+use headstart_plan::floor::{above_floor, floor, needs};
 use headstart_plan::{PlanOptions, plan, recorded_metadata, wanted};
-use headstart_report::diff::{Side, diff, of_plan, of_profile, of_trace};
+use headstart_report::diff::{Side, diff, plan_side, profile_side, trace_side};
 use headstart_report::explain::{Known, Now, explain};
 use headstart_report::export;
 use headstart_report::{outcome, plan as plans, profile as profiles, trace as traces};
@@ -129,7 +129,7 @@ fn trace(bytes: &[u8], memory: &PeakAlloc) {
         let mut few = testing::trace();
         few.files = vec![testing::file("/usr/bin/true")];
         few.uses = vec![testing::used(1, 0, 3, 9)];
-        compare("trace", &of_trace(&it), &of_trace(&few));
+        compare("trace", &trace_side(&it), &trace_side(&few));
     });
     with("learning a trace", &|it| {
         if let Ok(once) = learn(None, std::slice::from_ref(&it), &options()) {
@@ -163,7 +163,7 @@ fn trace(bytes: &[u8], memory: &PeakAlloc) {
                 first_request_ns: Some(1),
                 ..Outcome::new(testing::key("k"), Mode::Replay)
             };
-            above(&floor, &it, &profile, &machine, &plan, &outcome);
+            above_floor(&floor, &it, &profile, &machine, &plan, &outcome);
         });
     }
     with("reviewing a trace", &|it| {
@@ -232,7 +232,7 @@ fn profile(bytes: &[u8], memory: &PeakAlloc) {
     with("showing a profile", &|it| show(&it, profiles::text(&it, ALL, 0)));
     with("comparing a profile", &|it| {
         let few = testing::profile(vec![testing::entry("/usr/bin/true")]);
-        compare("profile", &of_profile(&it), &of_profile(&few));
+        compare("profile", &profile_side(&it), &profile_side(&few));
     });
     with("learning on top of a profile", &|it| {
         let mut few = testing::trace();
@@ -274,8 +274,8 @@ fn a_plan(bytes: &[u8], memory: &PeakAlloc) {
         let few = testing::plan_file(&planned("/usr/bin/true".into()));
         compare(
             "plan",
-            &of_plan(&plan),
-            &of_plan(&few.plan().expect("it is sound")),
+            &plan_side(&plan),
+            &plan_side(&few.plan().expect("it is sound")),
         );
     });
     bounded(memory, "explaining a plan", || {

@@ -1,8 +1,8 @@
 //! Images full of files that `headstart layout apply` moves, for proofs that it harms none of them.
 //!
 //! [`Image`] is one file system on a loop device: of a shape, a size, filled to some part, and with files of
-//! which every SHA-256 is known. [`matrix`] moves them on all of these, [`files_in_use`] while others use them,
-//! [`kills`] and [`cuts`] end it amid its work.
+//! which every SHA-256 is known. [`matrix`] moves them on all of these, [`files_in_use`] while others use
+//! them, [`kills`] and [`cuts`] end it amid its work.
 
 pub mod cuts;
 mod files;
