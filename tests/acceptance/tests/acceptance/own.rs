@@ -18,6 +18,9 @@ use std::path::Path;
 /// processor.
 const TOO_MUCH: u64 = 640 << 10;
 
+/// A start needs no more of the program, bytes.
+const MOST_NEEDED: u64 = 2 << 20;
+
 /// Where a file lies on the device, in bytes, by where it lies in the file.
 struct FileExtents(Vec<(Range<u64>, u64)>);
 
@@ -152,7 +155,10 @@ fn few_reads_that_wait_for_one_another_come_before_the_first_request() -> Result
     );
     // What it needs lies together, and the rest has not come, but for what another compiler than that of
     // `order.ld` may have made apart.
-    assert!(2 * end < size, "{end} bytes of {size} are what a start needs");
+    assert!(
+        end < MOST_NEEDED && end < size,
+        "{end} bytes of {size} are what a start needs"
+    );
     let of_rest = before
         .iter()
         .filter(|read| own.is_read(read) && own.is_behind(end, read));
