@@ -73,7 +73,10 @@ impl Own {
         // Anybody may come as far as headstart's own files.
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755))?;
         let program = directory.path().join("headstart");
-        fs::copy(headstart()?, &program)?;
+        let built = headstart()?;
+        fs::copy(&built, &program)?;
+        let inspect = "headstart-inspect";
+        fs::copy(built.with_file_name(inspect), directory.path().join(inspect))?;
         Ok(Own { directory, program })
     }
 
