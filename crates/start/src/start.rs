@@ -66,8 +66,6 @@ impl Reads for Replay {
 /// A start for which was decided what is done, and what reads ahead for it.
 pub struct Start<R = Replay> {
     decision: Decision,
-    /// What is done: as decided, but declined as long as the replay that was decided has not begun.
-    mode: Mode,
     /// The plan of a replay that was decided and has not begun.
     plan: Option<PlanFile>,
     replay: Option<R>,
@@ -112,10 +110,6 @@ impl<R: Reads> Start<R> {
     pub fn with_plan(decision: Decision, plan: Option<PlanFile>, exact_due: bool) -> Start<R> {
         let replays = decision == Decision::Replay;
         Start {
-            mode: match replays {
-                true => Mode::Declined,
-                false => decision.mode(),
-            },
             decision,
             plan: plan.filter(|_| replays),
             replay: None,
@@ -133,9 +127,12 @@ impl<R: Reads> Start<R> {
         &self.decision
     }
 
-    /// What is done for it.
+    /// What is done for it: as decided, but declined as long as the replay that was decided has not begun.
     pub fn mode(&self) -> Mode {
-        self.mode
+        match (&self.decision, &self.replay) {
+            (Decision::Replay, None) => Mode::Declined,
+            (decision, _) => decision.mode(),
+        }
     }
 
     /// Why nothing is done for it, where that was decided.
@@ -148,8 +145,11 @@ impl<R: Reads> Start<R> {
 
     /// Nothing is done for it after all.
     pub fn leave(&mut self, why: String) {
-        self.decision = Decision::Bypass(why);
-        self.mode = self.decision.mode();
+        *self = Start {
+            resident: self.resident,
+            lines: std::mem::take(&mut self.lines),
+            ..Start::new(Decision::Bypass(why))
+        };
     }
 
     /// What of the plan was in memory; `None` where nobody looked.
@@ -172,7 +172,7 @@ impl<R: Reads> Start<R> {
     /// Whether it is to be recorded while the kernel maps nothing around a fault. What was mapped by now with
     /// others stays unknown.
     pub fn is_to_be_exact(&self) -> bool {
-        self.exact && (self.is_read_ahead() || self.mode == Mode::Control)
+        self.exact && (self.is_read_ahead() || self.decision == Decision::Control)
     }
 
     /// Begins the replay by `begin`, if that was decided; whether it has begun now. A start whose replay
@@ -182,7 +182,6 @@ impl<R: Reads> Start<R> {
             return Ok(false);
         };
         self.replay = Some(begin(plan)?);
-        self.mode = Mode::Replay;
         Ok(true)
     }
 
@@ -214,6 +213,7 @@ impl<R: Reads> Start<R> {
     /// Ends it: where nobody waits for what is read ahead any more (`stops`) the replay is stopped, else it
     /// comes to its end. `exact` says whether it was recorded while the kernel mapped nothing around a fault.
     pub fn end(self, stops: bool, exact: bool) -> Over {
+        let mode = self.mode();
         let replayed = self.replay.map(|replay| {
             if stops {
                 replay.stop();
@@ -225,7 +225,7 @@ impl<R: Reads> Start<R> {
             }
         });
         Over {
-            mode: self.mode,
+            mode,
             resident_before: self.resident,
             warm: self.warm,
             exact,
@@ -335,4 +335,68 @@ fn of_start(
     let file = file.of_start(&named).ok()?.unwrap_or(file);
     let reads = file.plan().is_ok_and(|plan| plan.cut() > 0);
     reads.then_some(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headstart_model::plan::PlanDraft;
+
+    /// A replay that reads nothing.
+    struct Nothing(Arc<PlanFile>);
+
+    impl Reads for Nothing {
+        fn plan(&self) -> Arc<PlanFile> {
+            Arc::clone(&self.0)
+        }
+
+        fn stop(&self) {}
+
+        fn finish(self) -> ReplayReport {
+            ReplayReport::default()
+        }
+    }
+
+    fn decided(decision: Decision) -> Start<Nothing> {
+        let plan = PlanDraft::new(Key::new("k").unwrap(), 4096).to_file().unwrap();
+        Start::with_plan(decision, Some(plan), true)
+    }
+
+    fn begin(start: &mut Start<Nothing>) -> bool {
+        let begun = start.begin_by(|plan| Ok::<_, ()>(Nothing(Arc::new(plan))));
+        begun.unwrap()
+    }
+
+    #[test]
+    fn a_replay_that_was_decided_and_has_not_begun_is_declined() {
+        let mut start = decided(Decision::Replay);
+        assert!(start.mode() == Mode::Declined && start.is_read_ahead() && start.is_to_be_exact());
+        assert!(begin(&mut start) && !begin(&mut start), "once");
+        assert_eq!(start.mode(), Mode::Replay);
+        let over = start.end(true, true);
+        assert!(over.mode == Mode::Replay && over.replayed.is_some() && over.exact);
+
+        let mut fails = decided(Decision::Replay);
+        assert_eq!(
+            fails.begin_by(|_| Err::<Nothing, _>("no thread")),
+            Err("no thread")
+        );
+        assert!(fails.mode() == Mode::Declined && !fails.is_read_ahead() && !fails.is_to_be_exact());
+        assert!(!begin(&mut fails), "its plan is gone");
+    }
+
+    #[test]
+    fn what_is_left_or_declined_never_begins() {
+        let mut left = decided(Decision::Replay);
+        left.leave("too little memory".into());
+        assert!(!begin(&mut left) && left.mode() == Mode::Bypass && !left.is_to_be_exact());
+        assert_eq!(left.bypass(), Some("too little memory"));
+        let mut declined = decided(Decision::Replay);
+        declined.decline();
+        assert!(!begin(&mut declined) && declined.mode() == Mode::Declined);
+        for decision in [Decision::Record, Decision::Control] {
+            let (mode, mut start) = (decision.mode(), decided(decision));
+            assert!(!begin(&mut start) && start.mode() == mode && start.end(true, false).replayed.is_none());
+        }
+    }
 }
