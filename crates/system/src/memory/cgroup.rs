@@ -49,8 +49,18 @@ pub struct Limits {
     pub are_hidden: bool,
 }
 
-/// The limits on this process.
+/// The limits on this process, as far as they are to be seen here.
 pub fn limits() -> Limits {
+    read_limits(false)
+}
+
+/// The limits on this process, also those that only a mount of the hierarchy shows: a look that is made once,
+/// for it makes that mount.
+pub fn limits_even_hidden() -> Limits {
+    read_limits(true)
+}
+
+fn read_limits(shows_hidden: bool) -> Limits {
     // A kernel without cgroups has no such file.
     let (Ok(text), Ok(mounts)) = (std::fs::read_to_string("/proc/self/cgroup"), MountTable::read()) else {
         return Limits::default();
@@ -59,7 +69,8 @@ pub fn limits() -> Limits {
     let may_be_limited = !is_first_namespace();
     let mut are_hidden = false;
     for group in memory.iter_mut().chain(&mut tasks) {
-        are_hidden |= group.is_hidden(may_be_limited) && group.show().is_err();
+        let is_hidden = group.is_hidden(may_be_limited);
+        are_hidden |= is_hidden && !(shows_hidden && group.show().is_ok());
     }
     Limits {
         are_hidden,

@@ -2,7 +2,7 @@
 
 mod cgroup;
 
-pub use cgroup::limits as limits_of_groups;
+pub use cgroup::limits_even_hidden as limits_of_groups;
 use std::io;
 use std::path::Path;
 
