@@ -1,5 +1,5 @@
 //! How long process 1 waits for a word: an amount of time, whatever comes meanwhile. Pure, and so tested by
-//! the crate (`src/init.rs`).
+//! the crate (`src/program.rs`).
 
 /// Longer than headstart, which gives a word each second, goes without one, ms.
 const PATIENCE_MS: i64 = 10_000;

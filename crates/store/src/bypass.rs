@@ -73,12 +73,9 @@ impl KeyLock {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Store;
-    use headstart_model::Key;
-
-    fn bypass() -> Bypass {
+impl Bypass {
+    /// One, for tests.
+    pub(crate) fn example() -> Bypass {
         Bypass {
             every: 10,
             kernel: "6.18.1".into(),
@@ -87,6 +84,13 @@ mod tests {
             why: "nothing to gain".into(),
         }
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Store;
+    use headstart_model::Key;
 
     #[test]
     fn a_bypass_is_kept_as_it_was_saved_until_it_ends() {
@@ -94,8 +98,8 @@ mod tests {
         let key = Store::new(dir.path()).key(&Key::new("boot").unwrap());
         assert_eq!(key.bypass(), None);
         let lock = key.lock().unwrap();
-        lock.write_bypass(Some(&bypass())).unwrap();
-        assert_eq!(key.bypass(), Some(bypass()));
+        lock.write_bypass(Some(&Bypass::example())).unwrap();
+        assert_eq!(key.bypass(), Some(Bypass::example()));
         lock.write_bypass(None).unwrap();
         lock.write_bypass(None).unwrap();
         assert_eq!(key.bypass(), None);

@@ -260,16 +260,6 @@ mod tests {
     use headstart_model::Key;
     use headstart_model::plan::PlanDraft;
 
-    fn bypass() -> Bypass {
-        Bypass {
-            every: 10,
-            kernel: "6.18.1".into(),
-            machine: "4ed0".into(),
-            replay: false,
-            why: "nothing to gain".into(),
-        }
-    }
-
     fn plan_of(key: &KeyDir) -> PlanFile {
         PlanDraft::new(key.key().clone(), 4096).to_file().unwrap()
     }
@@ -317,7 +307,7 @@ mod tests {
             assert_eq!((kept.bytes(), key.turns()), (plan.bytes(), turns));
         };
         is_whole();
-        let bypass = bypass();
+        let bypass = Bypass::example();
         change(Change {
             bypass: Some(Some(&bypass)),
             ..Change::default()

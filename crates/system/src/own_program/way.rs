@@ -1,5 +1,5 @@
 //! What leads to headstart's state, asked for by the program's first instructions: blocks of the device that
-//! the program's own file names in an attribute (`own_way.rs` writes it; the inode is in memory when a
+//! the program's own file names in an attribute (`note.rs` writes it; the inode is in memory when a
 //! program runs, and with it what is kept there).
 //!
 //! On the way to a file each directory is two reads that wait for one another, its inode and its blocks; so

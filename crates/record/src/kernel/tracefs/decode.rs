@@ -26,7 +26,7 @@ const CLONE_THREAD: u64 = 0x10000;
 const BLOCK_DEVICES: &str = "s_dev < 1048576 && i_ino > 1048575";
 
 /// Adds on loop devices (major 7): what is mounted of one that nobody has mounted yet may be a file system of
-/// [`told_by_adds`].
+/// [`Inodes::told_by_adds`](super::inodes::Inodes::told_by_adds).
 const LOOP_DEVICES: &str = "s_dev >= 7340032 && s_dev < 8388608";
 
 /// Devices that are named to the kernel at a time; a filter fits a page of memory.
