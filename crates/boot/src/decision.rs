@@ -98,7 +98,6 @@ pub fn decide_boot(state: &State, wish: Wish, config: &Config, has_plan: bool) -
         } else {
             0
         },
-        is_recorded: true,
         has_plan,
         // A boot begins with nothing in memory.
         warmth: None,

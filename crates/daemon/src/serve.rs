@@ -6,14 +6,10 @@
 //!     └──what it does, by ring──▶  Watch ──it has ended──▶ finish: review, learn, plan, keep; at low priority
 //! ```
 //!
-//! Where BPF is not, fanotify(7) tells what is executed, and what is known of it is read ahead; nothing is
-//! recorded ([`by_fanotify`]).
-//!
 //! The answering thread comes before all ordinary processes, and does nothing that waits for a device but
 //! read the plan.
 
 mod answer;
-mod by_fanotify;
 mod exact;
 mod finish;
 mod gains;
@@ -32,10 +28,8 @@ use crate::control;
 use crate::service::Service;
 use answer::Answering;
 use anyhow::{Context as _, Result};
-use by_fanotify::ByFanotify;
 use finish::Finisher;
-use headstart_record::Watch;
-use headstart_start::finish::at_low_priority;
+use headstart_record::{RecordError, Watch};
 use headstart_start::notes::log;
 use headstart_store::Store;
 use headstart_system::limits::{bound_memory, give_back_memory};
@@ -43,15 +37,13 @@ use headstart_system::thread::{self, StartedThread};
 use notify::Manager;
 use realtime_priority::RealtimePriority;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
-use rustix::fd::{BorrowedFd, OwnedFd};
+use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use state::State;
-use std::fmt::{self, Display, Formatter};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -84,62 +76,10 @@ pub struct Options {
     pub least_wait: Duration,
     /// The directory that sums are told in, for who watches machines ([`crate::metrics`]).
     pub metrics: Option<PathBuf>,
-    /// What tells of starts.
-    pub notice: Notice,
     /// Where those who ask are listened to; `None` if nobody is.
     pub control: Option<UnixListener>,
     /// What else is done once at the beginning, by a thread of its own, with where everything is kept.
     pub at_begin: fn(&Store),
-}
-
-/// What tells of starts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Notice {
-    /// BPF, or fanotify(7) where that cannot.
-    #[default]
-    Any,
-    /// BPF alone: starts are recorded, too.
-    Bpf,
-    /// fanotify(7): nothing is recorded.
-    Fanotify,
-}
-
-impl Display for Notice {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Notice::Any => "any",
-            Notice::Bpf => "bpf",
-            Notice::Fanotify => "fanotify",
-        })
-    }
-}
-
-impl FromStr for Notice {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Notice, String> {
-        let notices = [Notice::Any, Notice::Bpf, Notice::Fanotify];
-        let is_it = |one: &Notice| one.to_string() == text;
-        notices
-            .into_iter()
-            .find(is_it)
-            .ok_or_else(|| "it is any, bpf or fanotify".into())
-    }
-}
-
-/// What the thread that answers does, whoever tells of starts.
-trait Noticing {
-    /// What becomes readable, edge by edge, when there is something to do.
-    fn wait_on(&self) -> Vec<BorrowedFd<'_>>;
-
-    /// How soon there is something to do even if nothing happens.
-    fn wait_at_most(&self) -> Option<Duration>;
-
-    /// Answers what has begun, and has finished what has ended.
-    fn work(&mut self) -> Result<()>;
-
-    /// Nothing is recorded any more, nor finished but what is being finished.
-    fn end(self: Box<Self>);
 }
 
 /// What wakes the thread that answers.
@@ -152,25 +92,19 @@ enum Woken {
 
 /// Attaches, and serves until it is told to end (SIGTERM, SIGINT).
 ///
-/// Fails where starts cannot be noticed, and says why.
+/// Fails where starts cannot be noticed, and says why. Where a service manager asks, that is no failure: it
+/// would try again.
 pub fn run(mut options: Options) -> Result<()> {
-    let watch = match options.notice {
-        Notice::Fanotify => Err("as it was asked for".into()),
-        Notice::Any | Notice::Bpf => match Watch::start() {
-            Ok(watch) => Ok(watch),
-            Err(error) if options.notice == Notice::Any => Err(error.to_string()),
-            Err(error) => return Err(error.into()),
-        },
-    };
-    // Where nothing tells of starts, nothing else is said.
-    let watch = match watch {
-        Ok(watch) => Ok(watch),
-        Err(why) => match by_fanotify::listen() {
-            Ok(executed) => Err((why, executed)),
-            Err(error) => {
-                return Err(error.context(format!("starts cannot be noticed; not by BPF: {why}")));
-            }
-        },
+    let manager = Manager::of_environment();
+    let watch = match Watch::start() {
+        Ok(watch) => watch,
+        Err(error) if manager.listens() && cannot_be_here(&error) => {
+            log(&format!("starts cannot be noticed, and nothing is done: {error}"));
+            manager.cannot(&error.to_string());
+            options.control.iter().for_each(turn_away);
+            return Ok(());
+        }
+        Err(error) => return Err(error.into()),
     };
     if let Err(error) = bound_memory(MEMORY) {
         log(&format!("the memory of this process is not bounded: {error}"));
@@ -195,36 +129,37 @@ pub fn run(mut options: Options) -> Result<()> {
     let control = options.control.take();
     let control = control.map(|listener| Control::serve(listener, Arc::clone(&state) as Arc<dyn Service>));
     let control = control.transpose()?;
-    let mut noticing: Box<dyn Noticing> = match watch {
-        Ok(watch) => {
-            let finisher = Finisher::start(&options, Arc::clone(&state))?;
-            Box::new(Answering::new(watch, options, state, finisher))
-        }
-        Err((why, executed)) => {
-            let store = options.store.clone();
-            let tell = move || {
-                at_low_priority();
-                std::thread::sleep(finish::QUIET);
-                Manager::of_environment().notify_known(known_programs::programs(&store, || false).len());
-            };
-            thread::spawn("known", Box::new(tell)).context(NO_THREAD)?;
-            let noticing = ByFanotify::start(executed, options, state)?;
-            log(&format!(
-                "starts are noticed by fanotify(7), and only what `headstart run` has learned is read ahead: {why}"
-            ));
-            Box::new(noticing)
-        }
-    };
+    let finisher = Finisher::start(&options, Arc::clone(&state))?;
+    let mut answering = Answering::new(watch, options, state, finisher);
     let mut first = RealtimePriority::raise();
-    let manager = Manager::of_environment();
     // What it took to attach.
     give_back_memory();
     manager.ready();
-    let result = answer_until(noticing.as_mut(), &mut first, &stop, &wake, &manager);
+    let result = answer_until(&mut answering, &mut first, &stop, &wake, &manager);
     manager.stopping();
     drop(control);
-    noticing.end();
+    answering.end();
     result
+}
+
+/// Whether it is the machine that has nothing to notice starts by.
+fn cannot_be_here(error: &RecordError) -> bool {
+    matches!(
+        error,
+        RecordError::Unsupported { .. } | RecordError::Capability { .. } | RecordError::Bpf { .. }
+    )
+}
+
+/// As many connections as wait at a socket at most (net.core.somaxconn).
+const WAITING: usize = 4096;
+
+/// Closes the connections that wait at a socket: the service manager would start the daemon anew for them.
+fn turn_away(listener: &UnixListener) {
+    if listener.set_nonblocking(true).is_ok() {
+        (0..WAITING)
+            .take_while(|_| listener.accept().is_ok())
+            .for_each(drop);
+    }
 }
 
 /// The thread that answers those who ask by the socket, as long as this lives.
@@ -264,7 +199,7 @@ fn rouse(wake: &OwnedFd) {
 }
 
 fn answer_until(
-    noticing: &mut dyn Noticing,
+    answering: &mut Answering,
     first: &mut RealtimePriority,
     stop: &AtomicBool,
     wake: &OwnedFd,
@@ -274,14 +209,12 @@ fn answer_until(
     let on = |woken: Woken| epoll::EventData::new_u64(woken as u64);
     // The ring is readable whenever it holds anything; only what was sent with a wake-up is to wake.
     let edge = epoll::EventFlags::IN | epoll::EventFlags::PRI | epoll::EventFlags::ET;
-    for file in noticing.wait_on() {
-        epoll::add(&waiting, file, on(Woken::Start), edge)?;
-    }
+    epoll::add(&waiting, answering.wait_on(), on(Woken::Start), edge)?;
     epoll::add(&waiting, wake.as_fd(), on(Woken::Told), epoll::EventFlags::IN)?;
     let mut events = Vec::with_capacity(2);
     while !stop.load(Ordering::Relaxed) {
         manager.alive();
-        let wait = [noticing.wait_at_most(), manager.alive_every()];
+        let wait = [answering.wait_at_most(), manager.alive_every()];
         let wait: Option<Timespec> = wait
             .into_iter()
             .flatten()
@@ -301,7 +234,7 @@ fn answer_until(
         let mut counter = [0u8; 8];
         // Whoever woke it has left word in the state; the counter only says so.
         let _ = rustix::io::read(wake, &mut counter);
-        noticing.work()?;
+        answering.work()?;
     }
     Ok(())
 }

@@ -42,6 +42,7 @@ mod zlib;
 pub use continuous::watch::{Answer, Counts, Executable, Noticed, Program, Recorded, Role, Standing, Watch};
 pub use error::RecordError;
 pub use headstart_model::Trace;
+pub use kernel::bpf::watched::tells_of_starts;
 pub use kernel::clock::monotonic_ns;
 pub use kernel::features::{Feature, Features, features};
 pub use one_shot::recorder::Recorder;

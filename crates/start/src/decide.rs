@@ -46,9 +46,6 @@ pub struct PriorState<'a> {
     pub turns: Turns,
     /// One start in so many is a control run, or re-evaluates a bypass; with 0 all are replayed.
     pub control_every: u32,
-    /// Whether starts are recorded: of those that are not none is a control run, and none re-evaluates a
-    /// bypass.
-    pub is_recorded: bool,
     /// Whether there is a plan that reads anything.
     pub has_plan: bool,
     /// What of the plan is in memory already; `None` where nobody looked.
@@ -67,15 +64,12 @@ pub fn decide(known: &PriorState<'_>) -> Decision {
         }
     };
     let PriorState {
-        control_every,
-        is_recorded,
-        draw,
-        ..
+        control_every, draw, ..
     } = *known;
     if !known.enabled {
         return Decision::Bypass("it is disabled, until `headstart apps enable`".into());
     }
-    let one_in = |every: u32, draw: u64| is_recorded && draw % u64::from(every.max(1)) == 0;
+    let one_in = |every: u32, draw: u64| draw % u64::from(every.max(1)) == 0;
     // With another kernel than it was found on, or on another machine, a bypass says nothing.
     let holds = |bypass: &&Bypass| {
         control_every != 0 && bypass.kernel == known.kernel && bypass.machine == known.machine
@@ -100,7 +94,7 @@ pub fn decide(known: &PriorState<'_>) -> Decision {
             _ => Decision::Bypass("what it reads is in memory".into()),
         };
     }
-    match is_recorded && control_every != 0 && is_control(known.turns, control_every) {
+    match control_every != 0 && is_control(known.turns, control_every) {
         true => Decision::Control,
         false => Decision::Replay,
     }
@@ -182,7 +176,6 @@ mod tests {
             machine: "4ed0",
             turns: Turns::default(),
             control_every: 10,
-            is_recorded: true,
             has_plan: true,
             warmth: None,
             draw: u64::MAX,
@@ -359,43 +352,6 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_recorded_is_replayed_if_it_is_cold_and_no_replay_is_known_not_to_pay() {
-        let bypass = Bypass {
-            every: 10,
-            kernel: "6.18".into(),
-            machine: "4ed0".into(),
-            replay: true,
-            why: "no gain".into(),
-        };
-        let decision_for = |bypass, cold, draw| {
-            decide(&PriorState {
-                bypass,
-                turns: turns(20),
-                is_recorded: false,
-                warmth: Some(Warmth {
-                    cold,
-                    alone_ns: 1_000_000_000,
-                }),
-                draw,
-                ..known()
-            })
-        };
-        for draw in 0..30 {
-            assert_eq!(
-                decision_for(None, 0.5, draw << 32),
-                Decision::Replay,
-                "no control run"
-            );
-            assert!(
-                matches!(decision_for(None, 0.0, draw << 32), Decision::Bypass(_)),
-                "warm"
-            );
-            let bypassed = decision_for(Some(&bypass), 0.5, draw);
-            assert!(matches!(bypassed, Decision::Bypass(_)), "not re-evaluated");
-        }
-    }
-
-    #[test]
     fn a_warm_start_is_bypassed_and_recorded_one_time_in_so_many() {
         let at = |cold, device_ms: u64, draw| {
             let warmth = Some(Warmth {
@@ -443,7 +399,7 @@ mod tests {
 
     #[test]
     fn what_was_used_and_not_planned_has_warm_starts_recorded_ever_more_seldom() {
-        let taken = |unplanned, control_every, is_recorded| {
+        let taken = |unplanned, control_every| {
             let decisions = (0..64_000u64).map(|draw| {
                 decide(&PriorState {
                     turns: Turns {
@@ -451,7 +407,6 @@ mod tests {
                         ..Turns::default()
                     },
                     control_every,
-                    is_recorded,
                     warmth: Some(Warmth {
                         cold: 0.0,
                         alone_ns: 1_000_000_000,
@@ -471,15 +426,14 @@ mod tests {
             assert!(recorded.iter().all(|it| *it == kind));
             recorded.len()
         };
-        assert_eq!(taken(0, 10, true), 6400);
-        assert_eq!(taken(1, 10, true), 64_000, "the next is recorded");
-        assert_eq!(taken(2, 10, true), 32_000);
-        assert_eq!(taken(3, 10, true), 16_000);
-        assert_eq!(taken(5, 10, true), 6400, "as seldom as any");
-        assert_eq!(taken(255, 10, true), 6400);
-        assert_eq!(taken(0, 0, true), 0);
-        assert_eq!(taken(1, 0, true), 64_000);
-        assert_eq!(taken(200, 0, true), 1000);
-        assert_eq!(taken(1, 10, false), 0, "nothing is recorded");
+        assert_eq!(taken(0, 10), 6400);
+        assert_eq!(taken(1, 10), 64_000, "the next is recorded");
+        assert_eq!(taken(2, 10), 32_000);
+        assert_eq!(taken(3, 10), 16_000);
+        assert_eq!(taken(5, 10), 6400, "as seldom as any");
+        assert_eq!(taken(255, 10), 6400);
+        assert_eq!(taken(0, 0), 0);
+        assert_eq!(taken(1, 0), 64_000);
+        assert_eq!(taken(200, 0), 1000);
     }
 }

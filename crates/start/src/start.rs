@@ -35,8 +35,6 @@ pub struct StartRequest {
     pub arguments: Arguments,
     /// Every how many starts one is a control run without replay; 0 for never.
     pub control_every: u32,
-    /// Whether it is recorded. What is not is never a control run.
-    pub is_recorded: bool,
 }
 
 /// What reads a plan ahead: a [`Replay`], or the parts of a boot's.
@@ -247,7 +245,6 @@ impl Start {
             key,
             arguments,
             control_every,
-            is_recorded,
         } = asked;
         let mut state = store.key(key).state();
         let (machine, bypass) = (machine_of(&state), state.bypass.take());
@@ -258,7 +255,6 @@ impl Start {
             machine: &machine,
             turns: state.turns,
             control_every: *control_every,
-            is_recorded: *is_recorded,
             has_plan: true,
             warmth: None,
             draw: RandomState::new().build_hasher().finish(),

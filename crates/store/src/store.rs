@@ -97,11 +97,6 @@ impl Store {
         Ok(known.by_key.into_iter().collect())
     }
 
-    /// When a key came or went last; `None` if none ever did.
-    pub fn keys_changed(&self) -> Option<SystemTime> {
-        std::fs::metadata(self.root.join("keys")).ok()?.modified().ok()
-    }
-
     /// Brings what is known up to date: only keys that are new are read.
     pub fn look_for_keys(&self, known: &mut KnownKeys) -> Result<(), StoreError> {
         let path = self.root.join("keys");

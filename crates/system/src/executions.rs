@@ -51,7 +51,7 @@ impl Executions {
     /// An execution of what cannot be opened here is denied by the kernel. So opening waits: for a lease
     /// (fcntl(2)) 45 s, and whoever has a file may lease it.
     pub fn new() -> io::Result<Executions> {
-        Ok(Executions(Group::new(libc::FAN_CLASS_CONTENT, 0)?))
+        Ok(Executions(Group::new(libc::FAN_CLASS_CONTENT)?))
     }
 
     /// From now on whoever executes this inode waits for an answer. A kernel without permission events says

@@ -1,6 +1,5 @@
 //! What is common to all that the kernel tells by fanotify(7): a group, its marks, its events.
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
@@ -17,13 +16,13 @@ pub(crate) struct Event {
 }
 
 impl Group {
-    /// Of this class. Reading the group does not wait for an event. Reading an event opens its file:
-    /// `opening` has the further flags of that. Needs CAP_SYS_ADMIN.
-    pub(crate) fn new(class: libc::c_uint, opening: libc::c_int) -> io::Result<Group> {
+    /// Of this class. Reading the group does not wait for an event. Reading an event opens its file. Needs
+    /// CAP_SYS_ADMIN.
+    pub(crate) fn new(class: libc::c_uint) -> io::Result<Group> {
         const OPENED: libc::c_int = libc::O_RDONLY | libc::O_LARGEFILE | libc::O_CLOEXEC;
         let how = class | libc::FAN_CLOEXEC | libc::FAN_NONBLOCK;
         // SAFETY: takes two numbers.
-        let group = unsafe { libc::fanotify_init(how, (OPENED | opening) as libc::c_uint) };
+        let group = unsafe { libc::fanotify_init(how, OPENED as libc::c_uint) };
         if group < 0 {
             return Err(io::Error::last_os_error());
         }
@@ -41,11 +40,6 @@ impl Group {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
         }
-    }
-
-    fn has_more(&self) -> bool {
-        let mut group = [PollFd::new(&self.0, PollFlags::IN)];
-        poll(&mut group, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
     }
 
     /// The next event; `None` if there is none now.
@@ -66,9 +60,6 @@ impl Group {
             if got < 0 {
                 let error = io::Error::last_os_error();
                 return match error.kind() {
-                    // An event whose file could not be opened without waiting, as one with a lease, is taken
-                    // from the queue with the same error.
-                    io::ErrorKind::WouldBlock if self.has_more() => Ok(Some(Event { pid: 0, file: None })),
                     io::ErrorKind::WouldBlock => Ok(None),
                     io::ErrorKind::Interrupted => continue,
                     _ => Err(error),

@@ -13,7 +13,6 @@ pub mod blocked;
 pub mod container;
 pub mod device;
 pub mod direct;
-pub mod executed;
 pub mod executions;
 pub mod ext4;
 pub mod extents;

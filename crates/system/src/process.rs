@@ -30,9 +30,6 @@ pub struct ProcessStat {
     pub children_system_ticks: u64,
     /// When it began, clock ticks since the machine did.
     pub start_ticks: u64,
-    /// Where the stack of the program begins that it executes; 0 until that is made, and to who may not know
-    /// it.
-    pub stack: u64,
     /// Time blocked on block I/O, clock ticks; 0 where delays are not accounted for.
     pub blocked_ticks: u64,
     /// Where its arguments begin in its memory; 0 to who may not know it.
@@ -95,7 +92,6 @@ impl ProcessStat {
             children_user_ticks: signed(16)?,
             children_system_ticks: signed(17)?,
             start_ticks: number(22)?,
-            stack: number(28).unwrap_or(0),
             blocked_ticks: number(42).unwrap_or(0),
             arguments: number(48).unwrap_or(0),
             arguments_end: number(49).unwrap_or(0),
@@ -143,7 +139,6 @@ mod tests {
             children_user_ticks: 16,
             children_system_ticks: 17,
             start_ticks: 22,
-            stack: 28,
             blocked_ticks: 42,
             arguments: 48,
             arguments_end: 49,

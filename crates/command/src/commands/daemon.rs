@@ -18,9 +18,9 @@ use std::time::Duration;
 /// executable is in no directory any more.
 ///
 /// All is kept in the state directory, as by `headstart run`, at most 64 MiB: what has gained least goes
-/// first. It needs root, and to record Linux 6.12 or later with BTF and BPF. Elsewhere fanotify(7) tells of
-/// starts, which needs CAP_SYS_ADMIN: then what `headstart run` has learned is read ahead, and nothing is
-/// learned. It ends on SIGTERM, and tells a service manager that it is ready and alive (sd_notify(3)).
+/// first. It needs root, and a kernel with BTF and BPF that tells which pages are used, as `headstart doctor`
+/// says: Linux 5.10 or later on x86. Elsewhere `headstart run` alone serves programs. It ends on SIGTERM, and
+/// tells a service manager that it is ready and alive (sd_notify(3)).
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Do not read ahead at every Nth cold start of a program, to have something to compare with; 0 for no
@@ -34,9 +34,6 @@ pub struct Args {
     /// headstart.toml has it].
     #[arg(long, value_name = "DIR")]
     metrics: Option<PathBuf>,
-    /// How starts are noticed: by bpf, by fanotify, or any: by fanotify where BPF cannot be used.
-    #[arg(long, value_name = "HOW", default_value_t)]
-    notice: serve::Notice,
     /// Do not serve the socket by which `headstart apps` and `headstart op` ask.
     #[arg(long)]
     no_control: bool,
@@ -63,7 +60,6 @@ pub fn run(args: Args, state: Option<PathBuf>) -> Result<()> {
         control_every: args.control_every.unwrap_or(configured.control_every),
         least_wait: Duration::from_millis(args.least_wait),
         metrics: args.metrics.or(configured.metrics),
-        notice: args.notice,
         control: control.context("cannot serve the control socket")?,
     })
 }

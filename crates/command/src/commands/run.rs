@@ -105,7 +105,6 @@ fn run_command(args: &Args, kept: &dyn Fn() -> Result<Store>) -> Result<()> {
             key: whose.key,
             arguments: arguments(args),
             control_every: args.control_every,
-            is_recorded: true,
         });
         Ok(RunRequest {
             purpose,

@@ -1,5 +1,6 @@
 //! The thread that answers: what is done for each start that BPF tells of, as it begins.
 
+use super::Options;
 use super::finish::{Ended, Finisher};
 use super::judge::{Active, IGNORED, Judge, WARM, WARM_BY_KERNEL};
 use super::known_programs::{MOST as KNOWN, MOST_OF_A_USER as KNOWN_OF_A_USER};
@@ -7,7 +8,6 @@ use super::process::tree_of;
 use super::shares::Shares;
 use super::state::{State, Task};
 use super::users::reader_of;
-use super::{Noticing, Options};
 use anyhow::Result;
 use headstart_model::outcome::Mode;
 use headstart_model::trace::EndReason;
@@ -44,7 +44,7 @@ impl Answering {
             finisher,
             known: Shares::new(KNOWN, KNOWN_OF_A_USER),
             has_told: false,
-            judge: Judge::new(options, state, true),
+            judge: Judge::new(options, state),
         }
     }
 
@@ -146,18 +146,19 @@ impl Answering {
             recorded,
         });
     }
-}
 
-impl Noticing for Answering {
-    fn wait_on(&self) -> Vec<BorrowedFd<'_>> {
-        vec![self.watch.wait_on()]
+    /// Becomes readable, edge by edge, when a start has begun.
+    pub(super) fn wait_on(&self) -> BorrowedFd<'_> {
+        self.watch.wait_on()
     }
 
-    fn wait_at_most(&self) -> Option<Duration> {
+    /// How soon there is something to do even if no start begins.
+    pub(super) fn wait_at_most(&self) -> Option<Duration> {
         self.watch.wait_at_most()
     }
 
-    fn work(&mut self) -> Result<()> {
+    /// Answers what has begun, and has finished what has ended.
+    pub(super) fn work(&mut self) -> Result<()> {
         let judge = &mut self.judge;
         let ended = self.watch.drain(&mut |start| judge.answer(start))?;
         for recorded in ended {
@@ -206,7 +207,8 @@ impl Noticing for Answering {
         Ok(())
     }
 
-    fn end(self: Box<Self>) {
+    /// Nothing is recorded any more, nor finished but what is being finished.
+    pub(super) fn end(self) {
         let state = self.judge.end();
         drop(self.watch);
         self.finisher.end();

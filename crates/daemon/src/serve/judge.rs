@@ -53,8 +53,6 @@ pub(super) struct Judge {
     pub(super) own: Option<Vec<u8>>,
     pub(super) store: Store,
     pub(super) control_every: u32,
-    /// Whether starts are recorded.
-    is_recording: bool,
     pub(super) least_wait: Duration,
     pub(super) state: Arc<State>,
     /// Starts that are recorded, by number.
@@ -66,8 +64,6 @@ pub(super) struct Judge {
     pub(super) warm: Vec<(Program, Sample)>,
     /// Replays that go on, as far as was looked, and whose starts they are for.
     replays: Vec<(u32, Life)>,
-    /// How many starts were read ahead for without being recorded.
-    unrecorded: u32,
     pub(super) exact: Budget,
 }
 
@@ -114,14 +110,13 @@ pub(super) struct Active {
 }
 
 impl Judge {
-    pub(super) fn new(options: Options, state: Arc<State>, is_recording: bool) -> Judge {
+    pub(super) fn new(options: Options, state: Arc<State>) -> Judge {
         Judge {
             own: std::env::current_exe()
                 .ok()
                 .map(|path| path.into_os_string().into_vec()),
             store: options.store,
             control_every: options.control_every,
-            is_recording,
             least_wait: options.least_wait,
             state,
             active: HashMap::new(),
@@ -129,7 +124,6 @@ impl Judge {
             standings: Vec::new(),
             warm: Vec::new(),
             replays: Vec::new(),
-            unrecorded: 0,
             exact: Budget::default(),
         }
     }
@@ -254,38 +248,6 @@ impl Judge {
         });
     }
 
-    /// Reads ahead for a start that is not recorded, if it is cold and has a plan.
-    pub(super) fn read_ahead(&mut self, key: Key, uid: u32, arguments: &Arguments, origin: Instant) {
-        if self.is_under_way(&key) {
-            self.state.count(|counts| counts.running += 1);
-            return;
-        }
-        let mut start = self.decide_known(&key, arguments);
-        if start.bypass().is_some() {
-            self.state.count(|counts| counts.bypassed += 1);
-        }
-        self.start_replay(&key, uid, &mut start, origin);
-        if start.replay().is_none() {
-            return;
-        }
-        self.state.count(|counts| counts.replayed += 1);
-        self.unrecorded = self.unrecorded.wrapping_add(1);
-        self.active
-            .insert(self.unrecorded, Active::new(key, uid, start, origin));
-    }
-
-    /// The key of a user's start, if something is known of it. What nobody's start has taught, only
-    /// `headstart run`, serves all: whoever could have that run is the administrator.
-    pub(super) fn known_key(&self, key: Key, uid: u32) -> Option<Key> {
-        let for_all = |key: &Key| {
-            let kept = self.store.key(key);
-            key.as_str().starts_with('/') && kept.exists() && kept.users().is_empty()
-        };
-        let theirs = key_of_user(key.clone(), uid).filter(|key| self.store.key(key).exists());
-        let known = theirs.or_else(|| Some(key).filter(for_all))?;
-        self.store.key(&known).is_served().then_some(known)
-    }
-
     /// The owner of a start; `None` if nothing is to be done for it.
     fn owner_of(&mut self, start: &Noticed) -> Option<StartOwner> {
         let Some(path) = &start.path else {
@@ -356,7 +318,6 @@ impl Judge {
             key: key.clone(),
             arguments: arguments.clone(),
             control_every: self.control_every,
-            is_recorded: self.is_recording,
         };
         let start = Start::decide(&asked, &mut key::mounts);
         for line in &start.lines {
@@ -413,10 +374,6 @@ impl Active {
     /// What the trace calls the command: arguments may hold secrets, and the key tells what of them matters.
     pub(super) fn command(&self) -> Vec<String> {
         vec![self.key.to_string()]
-    }
-
-    pub(super) fn replays(&self) -> bool {
-        self.start.replay().is_some_and(|replay| !replay.is_finished())
     }
 }
 
@@ -495,11 +452,10 @@ mod tests {
             control_every: 10,
             least_wait: Duration::ZERO,
             metrics: None,
-            notice: super::super::Notice::Any,
             control: None,
             at_begin: |_| {},
         };
-        let mut judge = Judge::new(options, state, true);
+        let mut judge = Judge::new(options, state);
         let active = judge
             .decide(key, 0, &Arguments::default(), Instant::now())
             .ok()

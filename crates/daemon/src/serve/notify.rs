@@ -31,6 +31,20 @@ impl Manager {
         }
     }
 
+    /// Whether there is one.
+    pub(super) fn listens(&self) -> bool {
+        self.socket.is_some()
+    }
+
+    /// Starts cannot be noticed here, and for what reason: it ends, and has not failed.
+    pub(super) fn cannot(&self, why: &str) {
+        self.notify(&format!(
+            "READY=1\nSTATUS=Starts cannot be noticed: {}",
+            why.replace('\n', " ")
+        ));
+        self.stopping();
+    }
+
     /// Starts are noticed from now on.
     pub(super) fn ready(&self) {
         self.notify("READY=1\nSTATUS=Notices every start");
@@ -105,6 +119,7 @@ mod tests {
             manager.ready();
             manager.alive();
             manager.notify_known(3);
+            manager.cannot("no\nBPF");
             manager.stopping();
             let mut heard = [0; 128];
             let known = "STATUS=Notices every start; programs known when it began: 3";
@@ -112,6 +127,8 @@ mod tests {
                 "READY=1\nSTATUS=Notices every start",
                 "WATCHDOG=1",
                 known,
+                "READY=1\nSTATUS=Starts cannot be noticed: no BPF",
+                "STOPPING=1",
                 "STOPPING=1",
             ] {
                 let length = listener.recv(&mut heard).unwrap();

@@ -144,7 +144,8 @@ impl Process {
     }
 
     /// Whose start it is.
-    pub(super) fn key(&self) -> Option<Key> {
+    #[cfg(test)]
+    fn key(&self) -> Option<Key> {
         self.key_with(&self.argv)
     }
 
@@ -231,29 +232,6 @@ fn real_user_of(pid: u32) -> Option<u32> {
 fn directory_of(pid: u32) -> Option<PathBuf> {
     let (path, is_gone) = key::told_by_proc(std::fs::read_link(format!("/proc/{pid}/cwd")).ok()?);
     (!is_gone).then_some(path)
-}
-
-/// Whether a process sees the same mounts as this one, as far as paths tell.
-pub(super) fn shares_mounts(pid: u32) -> bool {
-    let space = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/mnt")).ok();
-    space("self").is_some_and(|own| space(&pid.to_string()) == Some(own))
-}
-
-/// Whether a process has this program among its ancestors, as far as those live.
-pub(super) fn is_started_by(pid: u32, program: &[u8]) -> bool {
-    let parent = |pid: &u32| {
-        ProcessStat::for_process(*pid)
-            .map(|stat| stat.parent)
-            .filter(|pid| *pid > 1)
-    };
-    let is_it = |pid: u32| {
-        let path = std::fs::read_link(format!("/proc/{pid}/exe"));
-        // Also one that an upgrade has replaced since it began.
-        path.is_ok_and(|path| key::told_by_proc(path).0.as_os_str().as_bytes() == program)
-    };
-    std::iter::successors(parent(&pid), parent)
-        .take(MOST_OF_TREE)
-        .any(is_it)
 }
 
 /// A process and the descendants that it has now which are the same user's, as far as they and their threads

@@ -194,7 +194,8 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Attaches. Errors name what is missing: BPF as for a recording, and the events of Linux 6.12.
+    /// Attaches. Errors name what is missing: BPF as for a recording, and that pages used can be told, by the
+    /// events of Linux 6.12 or by functions that are traced.
     pub fn start() -> Result<Watch, RecordError> {
         let (programs, control, later) = Programs::start()?;
         control.add_unknown(UNKNOWN, UNKNOWN);
@@ -202,6 +203,7 @@ impl Watch {
             ring: programs.ring_fd()?,
             starts: Starts {
                 control: Arc::clone(&control),
+                evidence: programs.evidence,
                 mounts: Mounts::read()?,
                 slots: std::array::from_fn(|_| None),
                 part_of: std::array::from_fn(|slot| slot),
@@ -338,7 +340,14 @@ impl Watch {
         };
         let before = self.missed()?;
         let pid = self.programs.list_as_of(*first, number)?;
-        let mut recording = Recording::start(number, pid, monotonic_ns(), &options, before)?;
+        let mut recording = Recording::start(
+            number,
+            pid,
+            monotonic_ns(),
+            &options,
+            before,
+            self.programs.evidence,
+        )?;
         for other in others {
             // Who has ended meanwhile reads nothing more.
             if let Ok(pid) = self.programs.list_as_of(*other, number) {
@@ -511,7 +520,7 @@ impl Watch {
             ended: Ended {
                 at_ns,
                 blocked_ns: Some(blocked_ns),
-                lost: missed.events,
+                lost: missed.events + u64::from(self.programs.are_not_called()),
                 unseen_uses: missed.unseen_uses,
                 dropped: missed.lookups,
                 unseen: 0,

@@ -1,6 +1,6 @@
 //! What this kernel offers to a recorder, for `headstart doctor`.
 
-use crate::kernel::bpf::{btf, load, missing, running_kernel};
+use crate::kernel::bpf::{btf, load, missing, running_kernel, watched};
 use headstart_model::trace::{Backend, Evidence};
 use libbpf_rs::MapType;
 
@@ -46,7 +46,7 @@ const TRACEPOINTS: &[(&str, &str)] = &[
     ("sys_exit", "paths looked up"),
 ];
 
-/// Looks at this kernel. Changes nothing.
+/// Looks at this kernel, and attaches for a moment what notices starts. Changes nothing.
 pub fn features() -> Features {
     let mut features = Vec::new();
     let mut note = |name: &str, present: bool, note: &str| {
@@ -96,10 +96,20 @@ pub fn features() -> Features {
             );
         }
     }
+    // Some kernels have the functions, and refuse to trace them.
+    let noticed = match ring {
+        true => watched::Programs::start()
+            .map(drop)
+            .map_err(|error| error.to_string()),
+        false => Err("there is no BPF ring buffer".into()),
+    };
     note(
         "starts noticed by BPF",
-        ring && evidence.contains(&Evidence::Uses),
-        "what the daemon learns from; without: fanotify, and it reads ahead what `headstart run` has learned",
+        noticed.is_ok(),
+        &match noticed {
+            Ok(()) => "what the daemon learns from".into(),
+            Err(why) => format!("the daemon cannot serve here, only `headstart run`: {why}"),
+        },
     );
     let tracefs = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
     let tracefs = std::fs::read_to_string("/proc/filesystems").is_ok_and(|all| all.contains("tracefs"))

@@ -34,7 +34,7 @@ struct Shared {
 impl Scanner {
     /// Has each open of a file of the mount at this path wait for `takes`.
     pub fn new(mount: &Path, takes: Duration) -> io::Result<Scanner> {
-        let group = Group::new(libc::FAN_CLASS_CONTENT | libc::FAN_UNLIMITED_QUEUE, 0)?;
+        let group = Group::new(libc::FAN_CLASS_CONTENT | libc::FAN_UNLIMITED_QUEUE)?;
         let how = libc::FAN_MARK_ADD | libc::FAN_MARK_MOUNT;
         let root = File::open(mount)?;
         group.mark(how, libc::FAN_OPEN_PERM, Some(root.as_fd()))?;

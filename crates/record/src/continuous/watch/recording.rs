@@ -134,8 +134,9 @@ impl Recording {
         began_ns: u64,
         options: &Options,
         before: Before,
+        evidence: Evidence,
     ) -> Result<Recording, RecordError> {
-        let mut builder = Builder::new(options, Backend::Bpf, Evidence::Uses, monotonic_ns())?;
+        let mut builder = Builder::new(options, Backend::Bpf, evidence, monotonic_ns())?;
         builder.set_began(began_ns);
         builder.add_process(pid, began_ns);
         Ok(Recording {

@@ -8,11 +8,14 @@ use crate::kernel::event::{Event, Exec};
 use crate::options::Options;
 use crate::trace::mounts::Mounts;
 use crate::trace::places::resolve;
+use headstart_model::trace::Evidence;
 use std::sync::Arc;
 
 /// What is recorded.
 pub(super) struct Starts {
     pub(super) control: Arc<Control>,
+    /// What a page used means.
+    pub(super) evidence: Evidence,
     pub(super) mounts: Mounts,
     pub(super) slots: [Option<Box<Recording>>; SLOTS],
     /// By slot, in which one the start is recorded that it belongs to.
@@ -103,7 +106,14 @@ impl Starts {
                     patience: Options::PATIENCE,
                     ..Options::tree(command)
                 };
-                let begun = Recording::start(noticed.number, noticed.pid, noticed.time_ns, &options, before);
+                let begun = Recording::start(
+                    noticed.number,
+                    noticed.pid,
+                    noticed.time_ns,
+                    &options,
+                    before,
+                    self.evidence,
+                );
                 begun.ok().map(|mut recording| {
                     recording.open_for = open_for;
                     recording

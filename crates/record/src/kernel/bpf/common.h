@@ -95,6 +95,8 @@ struct {
 	u32 leaders[SLOTS];
 	/* As unknown_left, of what interpreters are given of which some is known. */
 	s32 given_left;
+	/* By slot, how many claim it: claim(). */
+	u32 claims[SLOTS];
 } starts SEC(".data.starts") = {};
 
 #define ENDED (~0U)
@@ -196,7 +198,7 @@ struct {
 #define SCRATCHES 2
 
 struct scratch {
-	u32 busy;
+	u32 claims;
 	u32 which; /* of them, where that is needed: */
 #ifndef HAVE_BPF_LOOP
 	/* where a walk is (paths.h) */
@@ -237,11 +239,26 @@ static __always_inline void count(struct counter *counter)
 		__sync_fetch_and_add(sum, 1);
 }
 
-#ifdef HAVE_BPF_LOOP
 #define watching (config.scope == SCOPE_WATCH)
-#else
-#define watching false
-#endif
+
+/*
+ * Takes what belongs to one at a time, if nobody else has it or is trying to. Two that try at once may both
+ * fail. An addition that returns nothing is the one atomic operation that Linux has before 5.12: whoever
+ * reads 1 behind its own is alone, and nobody else is as long as it has not given that back.
+ */
+static __always_inline bool claim(u32 *claims)
+{
+	__sync_fetch_and_add(claims, 1);
+	if (*(volatile u32 *)claims == 1)
+		return true;
+	__sync_fetch_and_add(claims, -1);
+	return false;
+}
+
+static __always_inline void unclaim(u32 *claims)
+{
+	__sync_fetch_and_add(claims, -1);
+}
 
 /* Whether what `listed` has is a start that is recorded. */
 static __always_inline bool is_recorded(u64 of)
@@ -421,19 +438,20 @@ static __always_inline struct scratch *take_scratch(void)
 		u32 key = i;
 		struct scratch *s = bpf_map_lookup_elem(&scratches, &key);
 
-#ifdef HAVE_BPF_LOOP
-		/* From Linux 6.19 on another program may come between the look and the taking. */
-		if (s && !__sync_val_compare_and_swap(&s->busy, 0, 1))
-			return s;
-#else
-		if (s && !s->busy) {
-			s->busy = 1;
+		/* Another program may come between the look and the taking. */
+		if (s && claim(&s->claims)) {
+#ifndef HAVE_BPF_LOOP
 			s->which = i;
+#endif
 			return s;
 		}
-#endif
 	}
 	return NULL;
+}
+
+static __always_inline void give_scratch(struct scratch *s)
+{
+	unclaim(&s->claims);
 }
 
 /* Sends what was put together; if there is no room, or what there is has another purpose, counts that. */
@@ -445,7 +463,7 @@ static __always_inline long send(void *buffer, bool kept_free, struct counter *c
 		error = bpf_ringbuf_output(buffer, s->bytes, length, BPF_RB_NO_WAKEUP);
 	if (error)
 		count(counter);
-	s->busy = 0;
+	give_scratch(s);
 	return error;
 }
 

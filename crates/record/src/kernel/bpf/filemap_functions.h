@@ -11,7 +11,7 @@ static __always_inline int read_call(const struct kiocb *iocb, const struct iov_
 {
 	u64 position = iocb->ki_pos, count = iter->count;
 
-	if (!count)
+	if (!count || !current_is_wanted())
 		return 0;
 	return plain_use(iocb->ki_filp->f_mapping, position >> config.page_shift, (position + count - 1) >> config.page_shift, USE_READ,
 			 (const void *)BPF_CORE_READ(iocb, ki_filp));
@@ -36,9 +36,9 @@ int BPF_PROG(enter_splice, struct file *in, s64 *position, void *pipe, unsigned 
 {
 	u64 from = 0;
 
-	bpf_probe_read_kernel(&from, sizeof(from), position);
-	if (!length)
+	if (!length || !current_is_wanted())
 		return 0;
+	bpf_probe_read_kernel(&from, sizeof(from), position);
 	return plain_use(in->f_mapping, from >> config.page_shift, (from + length - 1) >> config.page_shift, USE_READ, NULL);
 }
 
@@ -46,6 +46,8 @@ static __always_inline int vmf_use(const struct vm_fault *vmf, u64 start, u64 la
 {
 	struct touch t = {};
 
+	if (!current_is_wanted())
+		return 0;
 	touch_in(&t, vmf->address, vmf->vma);
 	/*
 	 * Until 5.11 the address is moved to the beginning of what is mapped around the fault

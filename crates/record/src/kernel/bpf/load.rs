@@ -135,7 +135,13 @@ fn programs(kernel: &Kernel, plan: Plan) -> Vec<&'static str> {
     let mut programs = RECORDER.to_vec();
     let tracepoints = [
         ("sched_process_fork", "process_fork"),
-        ("sched_process_exec", "process_exec"),
+        (
+            "sched_process_exec",
+            match plan.watch {
+                true => "notice_exec",
+                false => "process_exec",
+            },
+        ),
         ("sched_process_exit", "process_exit"),
         ("sys_exit", "sys_exit"),
         (SWITCH, "sched_switch"),

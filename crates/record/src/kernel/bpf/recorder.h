@@ -63,7 +63,6 @@ int list_process(u64 *ctx)
 	return number;
 }
 
-#ifdef HAVE_BPF_LOOP
 /* A descriptor of a name that is only looked up. */
 #define NAME_ALONE (1ULL << 32)
 
@@ -103,9 +102,8 @@ int keep_warm(u64 *ctx)
 	}
 	if (absent || !count || bpf_map_update_elem(&warm, &program, found, BPF_ANY))
 		count = 0;
-	s->busy = 0;
+	give_scratch(s);
 	return count;
 }
-#endif
 
 #endif

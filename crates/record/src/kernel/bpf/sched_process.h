@@ -56,31 +56,41 @@ __noinline int send_exec(u64 address)
 	return send(&ring, is_kept_free(ring), &lost, s, at);
 }
 
-SEC("tp_btf/sched_process_exec")
-int BPF_PROG(process_exec, struct task_struct *task, int old_pid, struct linux_binprm *bprm)
+/* The names that an execution has looked up: sys_exit sees one that succeeded too late, its memory is gone. */
+static __always_inline int looked_up_by_exec(const struct linux_binprm *bprm)
 {
-	u64 filename, interp;
+	u64 filename = (u64)BPF_CORE_READ(bprm, filename), interp = (u64)BPF_CORE_READ(bprm, interp);
 	u32 how = LOOKUP_KERNEL_TEXT | 1 /* open */;
 
-	if (watching) {
-		int done = watch_exec((u64)BPF_CORE_READ(bprm, file));
-
-		if (done == LEAVE)
-			return 0;
-		if (done == JOINED)
-			send_exec((u64)BPF_CORE_READ(bprm, file));
-	} else {
-		if (!current_is_wanted())
-			return 0;
-		send_exec((u64)BPF_CORE_READ(bprm, file));
-	}
-	/* sys_exit sees an execve that succeeds too late: its memory is gone. */
-	filename = (u64)BPF_CORE_READ(bprm, filename);
-	interp = (u64)BPF_CORE_READ(bprm, interp);
 	send_lookup(filename, AT_FDCWD, how);
 	if (interp != filename)
 		send_lookup(interp, AT_FDCWD, how);
 	return 0;
+}
+
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(process_exec, struct task_struct *task, int old_pid, struct linux_binprm *bprm)
+{
+	if (!current_is_wanted())
+		return 0;
+	send_exec((u64)BPF_CORE_READ(bprm, file));
+	return looked_up_by_exec(bprm);
+}
+
+/*
+ * Scope watch. A program of its own: up to Linux 6.7 the verifier looks at each function of a program, also
+ * at those that are never called and whose maps are not made.
+ */
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(notice_exec, struct task_struct *task, int old_pid, struct linux_binprm *bprm)
+{
+	int done = watch_exec((u64)BPF_CORE_READ(bprm, file));
+
+	if (done == LEAVE)
+		return 0;
+	if (done == JOINED)
+		send_exec((u64)BPF_CORE_READ(bprm, file));
+	return looked_up_by_exec(bprm);
 }
 
 SEC("tp_btf/sched_process_exit")

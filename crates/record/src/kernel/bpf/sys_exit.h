@@ -44,7 +44,7 @@ __noinline int send_lookup(u64 text, int descriptor, u32 how)
 			n = bpf_probe_read_user_str(s->bytes + at, TEXT, (const void *)text);
 		/* An empty path means the descriptor itself: nothing is looked up. */
 		if (n <= 1 || n > TEXT) {
-			s->busy = 0;
+			give_scratch(s);
 			return 0;
 		}
 		absolute = s->bytes[at] == '/';
@@ -75,7 +75,7 @@ __noinline int send_lookup(u64 text, int descriptor, u32 how)
 			}
 		}
 		if (!dentry) {
-			s->busy = 0;
+			give_scratch(s);
 			return 0;
 		}
 		r->head.flags |= LOOKUP_HAS_BASE;

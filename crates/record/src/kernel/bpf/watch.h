@@ -16,8 +16,6 @@
 #define JOINED 1 /* of a start that is recorded */
 #define BEGAN 2	 /* a start */
 
-#ifdef HAVE_BPF_LOOP
-
 /* An interpreter: its standings are by what it is given to do. */
 #define BY_ARGUMENTS 1
 
@@ -202,7 +200,7 @@ __noinline u64 what_it_does(u64 h)
 
 		h = mix(h ^ (u64)BPF_CORE_READ(directory, d_inode));
 	}
-	s->busy = 0;
+	give_scratch(s);
 	return h;
 }
 
@@ -249,7 +247,11 @@ __noinline int take_turn(u32 user, u32 given)
 	if (!of)
 		return 0;
 	taken = given ? &of->given : &of->unknown;
-	return __sync_fetch_and_add(taken, 1) < TURNS_OF_A_USER;
+	/* Of several at once each may be the last. */
+	if (*(volatile u32 *)taken >= TURNS_OF_A_USER)
+		return 0;
+	__sync_fetch_and_add(taken, 1);
+	return 1;
 }
 
 /*
@@ -292,22 +294,27 @@ __noinline u32 slots_of(u32 user)
  */
 __noinline u32 take_slot(u32 most, u32 user)
 {
-	u32 generation = __sync_fetch_and_add(&starts.generation, 1) & 0x3ffffff;
+	u32 generation;
 
 	if (user && slots_of(user) >= (most < SLOTS ? SLOTS_OF_UNKNOWN_OF_A_USER : SLOTS_OF_A_USER))
 		return 0;
+	/*
+	 * Several may read the same number here, but take different slots: between two that take the same one
+	 * a start began and ended.
+	 */
+	__sync_fetch_and_add(&starts.generation, 1);
+	generation = *(volatile u32 *)&starts.generation & 0x3ffffff;
 	for (u32 i = 0; i < SLOTS; i++) {
 		u32 number = (generation + 1) * SLOTS + i;
 
 		if (i >= most)
 			break;
-		if (*(volatile u32 *)&starts.numbers[i])
+		if (*(volatile u32 *)&starts.numbers[i] || !claim(&starts.claims[i]))
 			continue;
-		if (!__sync_val_compare_and_swap(&starts.numbers[i], 0, number)) {
-			__sync_fetch_and_add(&starts.active, 1);
-			*(volatile u32 *)&starts.users[i] = user;
-			return number;
-		}
+		__sync_fetch_and_add(&starts.active, 1);
+		*(volatile u32 *)&starts.users[i] = user;
+		*(volatile u32 *)&starts.numbers[i] = number;
+		return number;
 	}
 	return 0;
 }
@@ -316,6 +323,7 @@ static __always_inline void give_back(u32 number)
 {
 	*(volatile u32 *)&starts.numbers[number & (SLOTS - 1)] = 0;
 	__sync_fetch_and_add(&starts.active, -1);
+	unclaim(&starts.claims[number & (SLOTS - 1)]);
 }
 
 /*
@@ -371,7 +379,7 @@ __noinline int send_start(u64 address, u64 program, u64 executable, u64 numbers,
 	at += r->arguments;
 	if (at <= sizeof(s->bytes))
 		error = bpf_ringbuf_output(&ring, s->bytes, at, BPF_RB_FORCE_WAKEUP);
-	s->busy = 0;
+	give_scratch(s);
 	return error;
 }
 
@@ -496,23 +504,5 @@ static __always_inline void revisit(struct task_struct *task, u32 tgid)
 		bpf_map_delete_elem(&warm, &program);
 	}
 }
-
-#else
-
-static __always_inline int watch_exec(u64 address)
-{
-	return LEAVE;
-}
-
-static __always_inline bool inherited(u32 parent, u32 child, u64 *mark)
-{
-	return false;
-}
-
-static __always_inline void revisit(struct task_struct *task, u32 tgid)
-{
-}
-
-#endif
 
 #endif

@@ -1,5 +1,6 @@
 //! Scope watch: the programs that notice starts and send what many of them do, and what is shared with them.
 
+use super::btf::Kernel;
 use super::load::{self, Plan};
 use super::ring::{Mapping, Ring};
 use super::wire::{self, Watched};
@@ -54,12 +55,47 @@ pub(crate) struct Programs {
     warm: MapHandle,
     /// By slot, how long all starts before waited.
     blocked_ns: [u64; SLOTS],
+    /// What a page used means.
+    pub(crate) evidence: Evidence,
     _links: Vec<Link>,
 }
 
+/// What the kernel tells of its types and of pages used, if it tells of starts.
+fn look_at_kernel() -> Result<(Kernel, Evidence), RecordError> {
+    let kernel = running_kernel()?;
+    if let Some(feature) = super::missing::lockdown() {
+        return Err(RecordError::Unsupported {
+            backend: "the daemon",
+            feature,
+            way_out: "`headstart run` records with tracefs",
+        });
+    }
+    // Additions are not enough: those of a start are not told from those of its replay.
+    match load::evidence(&kernel).first() {
+        Some(evidence @ (Evidence::Uses | Evidence::Fentry)) => Ok((kernel, *evidence)),
+        Some(Evidence::Adds) | None => Err(RecordError::Unsupported {
+            backend: "the daemon",
+            feature: match load::functions_call() {
+                true => {
+                    "its BTF has neither the event mm_filemap_get_pages nor the function filemap_read".into()
+                }
+                false => {
+                    "kernel.ftrace_enabled is 0, and functions that are traced are not called then".into()
+                }
+            },
+            way_out: "`headstart run` records what enters memory",
+        }),
+    }
+}
+
+/// Whether this kernel tells of starts, as far as can be said without trying: who asks may lack the rights.
+pub fn tells_of_starts() -> Result<(), RecordError> {
+    look_at_kernel().map(drop)
+}
+
 impl Programs {
-    /// What the kernel tells of its types, if it tells of starts.
-    pub(crate) fn check_kernel() -> Result<super::btf::Kernel, RecordError> {
+    /// Attaches. Programs of the mount namespace of this process, and of process 1, are noticed.
+    pub(crate) fn start() -> Result<(Programs, Arc<Control>, Later), RecordError> {
         if let Some((capability, what)) = super::missing::capability() {
             return Err(RecordError::Capability {
                 backend: "BPF",
@@ -67,30 +103,10 @@ impl Programs {
                 what,
             });
         }
-        let kernel = running_kernel()?;
-        if load::evidence(&kernel).first() != Some(&Evidence::Uses) {
-            return Err(RecordError::Unsupported {
-                backend: "noticing starts",
-                feature: "this kernel has no event mm_filemap_get_pages".into(),
-                way_out: "it needs Linux 6.12 or later; `headstart run` records with less",
-            });
-        }
-        if let Some(feature) = super::missing::lockdown() {
-            return Err(RecordError::Unsupported {
-                backend: "noticing starts",
-                feature,
-                way_out: "`headstart run` records with tracefs",
-            });
-        }
-        Ok(kernel)
-    }
-
-    /// Attaches. Programs of the mount namespace of this process, and of process 1, are noticed.
-    pub(crate) fn start() -> Result<(Programs, Arc<Control>, Later), RecordError> {
-        let kernel = Programs::check_kernel()?;
+        let (kernel, evidence) = look_at_kernel()?;
         let plan = Plan {
             scope: Scope::Tree,
-            evidence: Evidence::Uses,
+            evidence,
             buffer_bytes: BUFFER,
             filter: true,
             activity: false,
@@ -132,6 +148,7 @@ impl Programs {
             known,
             warm,
             blocked_ns: [0; SLOTS],
+            evidence,
             _links: links,
         };
         Ok((programs, Arc::new(control), later))
@@ -161,6 +178,11 @@ impl Programs {
     /// What could not be sent so far, and what no program saw.
     pub(crate) fn missed(&self) -> Result<(Missed, Missed), RecordError> {
         Ok((not_sent(&self.object, false)?, not_run(&self.object, false)))
+    }
+
+    /// Whether functions are traced and somebody has switched that off: they tell of nothing since then.
+    pub(crate) fn are_not_called(&self) -> bool {
+        self.evidence == Evidence::Fentry && !load::functions_call()
     }
 
     /// How long the threads of the start in this slot have waited for block devices, nanoseconds, since that
@@ -277,6 +299,7 @@ const CGROUPS: usize = ANSWERED + SLOTS;
 const USERS: usize = CGROUPS + 2 * SLOTS;
 const LEADERS: usize = USERS + SLOTS;
 const GIVEN_LEFT: usize = LEADERS + SLOTS;
+const CLAIMS: usize = GIVEN_LEFT + 1;
 
 impl Control {
     fn word(&self, index: usize) -> &AtomicU32 {
@@ -294,14 +317,9 @@ impl Control {
 
     /// Takes a slot for a start that is recorded, and gives its number; `None` if all are taken.
     pub(crate) fn take(&self) -> Option<u32> {
-        let generation = self.word(GENERATION).fetch_add(1, Ordering::Relaxed) & 0x3ff_ffff;
-        let number = |slot: usize| (generation + 1) * SLOTS as u32 + slot as u32;
-        let take = |slot: &usize| {
-            let word = self.word(NUMBERS + slot);
-            word.compare_exchange(0, number(*slot), Ordering::Relaxed, Ordering::Relaxed)
-                .is_ok()
-        };
-        let slot = (0..SLOTS).find(take)?;
+        let generation = (self.word(GENERATION).fetch_add(1, Ordering::Relaxed) + 1) & 0x3ff_ffff;
+        let slot = (0..SLOTS).find(|slot| self.claim(*slot))?;
+        let number = (generation + 1) * SLOTS as u32 + slot as u32;
         self.word(ACTIVE).fetch_add(1, Ordering::Relaxed);
         for half in 0..2 {
             self.word(CGROUPS + 2 * slot + half).store(0, Ordering::Relaxed);
@@ -309,8 +327,22 @@ impl Control {
         // Whoever asks for operations has a bound of its own.
         self.word(USERS + slot).store(0, Ordering::Relaxed);
         self.word(LEADERS + slot).store(0, Ordering::Relaxed);
-        self.record(number(slot));
-        Some(number(slot))
+        self.word(NUMBERS + slot).store(number, Ordering::Relaxed);
+        self.record(number);
+        Some(number)
+    }
+
+    /// Takes a free slot from all others: `claim` of common.h.
+    fn claim(&self, slot: usize) -> bool {
+        if self.word(NUMBERS + slot).load(Ordering::Relaxed) != 0 {
+            return false;
+        }
+        let claims = self.word(CLAIMS + slot);
+        let is_alone = claims.fetch_add(1, Ordering::AcqRel) == 0;
+        if !is_alone {
+            claims.fetch_sub(1, Ordering::Release);
+        }
+        is_alone
     }
 
     /// A user whose processes have executed something in the start in this slot: by `note_user` of watch.h.
@@ -335,9 +367,12 @@ impl Control {
     /// Another start may have the slot.
     pub(crate) fn free(&self, slot: usize) {
         self.word(ANSWERED + slot).store(0, Ordering::Relaxed);
-        let slot = self.word(NUMBERS + slot);
+        let number = self.word(NUMBERS + slot);
         // Nobody but this process changes it from that.
-        let _ = slot.compare_exchange(ENDED, 0, Ordering::Release, Ordering::Relaxed);
+        let freed = number.compare_exchange(ENDED, 0, Ordering::Release, Ordering::Relaxed);
+        if freed.is_ok() {
+            self.word(CLAIMS + slot).fetch_sub(1, Ordering::Release);
+        }
     }
 
     /// So many more starts of programs of which nothing is known may begin, up to `most`; and of what
