@@ -46,8 +46,8 @@ const PROCESSES: u64 = 1024;
 pub(super) enum ProcessChanged {
     /// It has ended.
     Gone,
-    /// It executes something else by now, which is told as well, unless it does so in another mount
-    /// namespace.
+    /// It executes something else by now, and the kernel has not told what it executed before. The other is
+    /// told as well, unless it is executed in another mount namespace.
     Another,
 }
 
@@ -91,12 +91,16 @@ impl Process {
             Some(line) => line.to_vec(),
             None => executed_with(pid, uid, COMMAND_LINE).ok_or(ProcessChanged::Gone)?,
         };
-        // What else is told of it is of what it executes now.
+        // A launcher may have executed what it starts before it is answered for. Its control group and its
+        // directory are still its own then; whose it is and what it was given only the kernel knows.
+        let is_told_by_kernel = facts.parent_and_user.is_some() && facts.arguments.is_some();
         let now = std::fs::read_link(format!("/proc/{pid}/exe")).map_err(|_| ProcessChanged::Gone)?;
-        // Its file may have been replaced while it began.
-        let (now, _) = key::told_by_proc(now);
-        if !key::are_one(&now, Path::new(OsStr::from_bytes(executable))) {
-            return Err(ProcessChanged::Another);
+        if !is_told_by_kernel {
+            // Its file may have been replaced while it began.
+            let (now, _) = key::told_by_proc(now);
+            if !key::are_one(&now, Path::new(OsStr::from_bytes(executable))) {
+                return Err(ProcessChanged::Another);
+            }
         }
         // What a service starts is a program like any other; what process 1 starts in a cgroup is the
         // service.
@@ -370,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_executes_something_else_by_now_is_not_looked_at() {
+    fn a_process_that_executes_something_else_by_now_is_looked_at_only_where_the_kernel_told_all() {
         let own = std::env::current_exe()
             .unwrap()
             .into_os_string()
@@ -395,8 +399,22 @@ mod tests {
         };
         let process = Process::read(pid, &own, facts).unwrap();
         assert_eq!((process.argv, process.uid), (vec![b"x".to_vec()], 4711));
-        for facts in [nothing, facts] {
+        // A launcher that is answered late.
+        let process = Process::read(pid, b"/bin/sh", facts).unwrap();
+        assert_eq!(process.executable, Path::new("/bin/sh"));
+        assert_eq!((process.argv, process.uid), (vec![b"x".to_vec()], 4711));
+        let without_user = Facts {
+            parent_and_user: None,
+            ..facts
+        };
+        let without_arguments = Facts {
+            arguments: None,
+            ..facts
+        };
+        for facts in [nothing, without_user, without_arguments] {
             assert_eq!(answered(b"/bin/sh", facts).err(), Some(ProcessChanged::Another));
+        }
+        for facts in [nothing, facts] {
             assert_eq!(
                 Process::read(u32::MAX / 2, &own, facts).err(),
                 Some(ProcessChanged::Gone)

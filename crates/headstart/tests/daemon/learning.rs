@@ -1,6 +1,6 @@
 //! What is learned of starts, and what is done for the next one.
 
-use crate::common::{Case, binary, eventually, is_root};
+use crate::common::{Case, binary, eventually, is_root, signal};
 use crate::harness::*;
 use headstart_model::outcome::Mode;
 use headstart_model::{FilePath, Key};
@@ -12,7 +12,8 @@ use serde_json::json;
 use std::fs::{self, Permissions};
 use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
-use std::process::{Command, Stdio};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 #[test]
@@ -291,6 +292,24 @@ fn with_the_rights_of_its_unit_it_reads_files_that_are_not_roots() {
     daemon.stop();
 }
 
+/// The keys of a wrapper with what it starts.
+fn keys_with_what_it_starts(case: &Case, wrapper: &Path) -> Vec<Key> {
+    let mut keys = Store::new(case.state()).keys().unwrap();
+    let begins = format!("{} ", wrapper.display());
+    keys.retain(|key| key.as_str().starts_with(&begins));
+    keys
+}
+
+/// Waits until a first start is kept by what the wrapper starts, and gives its key.
+#[track_caller]
+fn kept_with_what_it_starts(case: &Case, wrapper: &Path) -> Key {
+    eventually("its start is kept by what it starts", || {
+        let keys = keys_with_what_it_starts(case, wrapper);
+        keys.iter().any(|key| finished(case, key) == 1)
+    });
+    keys_with_what_it_starts(case, wrapper).remove(0)
+}
+
 #[test]
 fn what_an_unknown_wrapper_starts_is_in_its_key_and_the_next_start_is_read_ahead() {
     if !can_watch() {
@@ -309,25 +328,57 @@ fn what_an_unknown_wrapper_starts_is_in_its_key_and_the_next_start_is_read_ahead
         command
     };
     let daemon = Daemon::start(&case);
-    let begins = format!("{} ", wrapper.display());
-    let of_wrapper = || -> Vec<Key> {
-        let keys = Store::new(case.state()).keys().unwrap();
-        keys.into_iter()
-            .filter(|key| key.as_str().starts_with(&begins))
-            .collect()
-    };
     run(start());
-    eventually("its start is kept by what it starts", || {
-        of_wrapper().iter().any(|key| finished(&case, key) == 1)
-    });
+    let key = kept_with_what_it_starts(&case, &wrapper);
     let command = start();
     fs.remount_cold().unwrap();
     run(command);
-    let learned = of_wrapper();
-    assert_eq!(learned.len(), 1, "{learned:?}");
-    assert_eq!(kept(&case, &learned[0], 2)[1].mode, Mode::Replay);
+    assert_eq!(kept(&case, &key, 2)[1].mode, Mode::Replay);
+    assert_eq!(keys_with_what_it_starts(&case, &wrapper), [key]);
     let own = Key::new(wrapper.to_string_lossy()).unwrap();
     assert!(outcomes(&case, &own).is_empty());
+    daemon.stop();
+}
+
+#[test]
+fn a_wrapper_that_is_answered_when_it_has_executed_what_it_starts_is_read_ahead() {
+    if !can_watch() {
+        return;
+    }
+    let case = Case::new();
+    let mut fs = disk(&["one"]);
+    let wrapper = case.path("unheard-of");
+    fs::copy("/usr/bin/setsid", &wrapper).unwrap();
+    let wrapper = wrapper.canonicalize().unwrap();
+    let one = fs.mount_point().join("one");
+    let start = || {
+        let mut command = Command::new(&wrapper);
+        // It reads what it is told before it reads its files.
+        command.arg("--wait").arg(&one).arg("-").args(files(&fs, "one"));
+        command.stdin(Stdio::piped()).stdout(Stdio::null());
+        command
+    };
+    let ends = |mut started: Child| {
+        drop(started.stdin.take());
+        assert!(started.wait().unwrap().success());
+    };
+    let daemon = Daemon::start(&case);
+    ends(start().spawn().unwrap());
+    let key = kept_with_what_it_starts(&case, &wrapper);
+    let mut command = start();
+    fs.remount_cold().unwrap();
+    signal(daemon.child.id(), 19);
+    let started = command.spawn().unwrap();
+    let executes = format!("/proc/{}/exe", started.id());
+    eventually("what it starts is executed", || {
+        fs::read_link(&executes).is_ok_and(|path| path == one)
+    });
+    signal(daemon.child.id(), 18);
+    eventually("what it will read is in memory", || {
+        resident(&files(&fs, "one")) == 20 * 256
+    });
+    ends(started);
+    assert_eq!(kept(&case, &key, 2)[1].mode, Mode::Replay);
     daemon.stop();
 }
 
