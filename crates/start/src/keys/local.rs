@@ -1,9 +1,10 @@
 //! What a path of somebody's command line leads to, asked in a way that nobody can hold up.
 
+use super::names::lowest_layer;
 use super::{Names, is_registered};
 use headstart_system::files::Type;
 use headstart_system::mounts::MountTable;
-use headstart_system::open::{Skip, may_be_searched_by, pin};
+use headstart_system::open::{Expect, Skip, may_be_searched_by, pin, read_small};
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io;
@@ -46,6 +47,19 @@ impl Names for Local<'_> {
 
     fn directory(&self) -> Option<PathBuf> {
         self.cwd.filter(|cwd| cwd.is_absolute()).map(Path::to_owned)
+    }
+
+    fn content(&self, path: &Path, most: usize) -> Option<Vec<u8>> {
+        let reader = Some(self.user).filter(|user| *user != 0);
+        let expect = Expect {
+            reader,
+            ..Expect::default()
+        };
+        read_small(&mounts_in_time(), &self.real(path)?, most, true, &expect).ok()
+    }
+
+    fn lowest_layer(&self, path: &Path) -> Option<PathBuf> {
+        lowest_layer(&mounts_in_time(), path)
     }
 }
 
