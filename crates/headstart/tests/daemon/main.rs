@@ -6,6 +6,7 @@
 mod by_fanotify;
 #[path = "../common/mod.rs"]
 mod common;
+mod containers;
 mod failing;
 mod harness;
 mod learning;
