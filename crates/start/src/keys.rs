@@ -8,6 +8,7 @@
 //! started. Both give the same key for the same command: the kernel turns a script into its interpreter's
 //! command, so `of_command` does as the kernel does.
 
+mod containers;
 mod interpreters;
 mod launchers;
 pub mod local;
@@ -17,6 +18,7 @@ mod registered;
 mod tests;
 mod unknown_launchers;
 
+pub use containers::{is_container, is_runtime};
 pub use names::{LocalNames, Names};
 pub use registered::is_registered;
 pub use unknown_launchers::{as_launcher, turned_out};
@@ -29,7 +31,6 @@ use headstart_system::mounts::MountTable;
 use headstart_system::secrets::Secrets;
 use interpreters::{Interpreter, Meaning};
 use launchers::{Launched, Launcher};
-use names::Inside;
 use sha2::{Digest, Sha256};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -254,7 +255,14 @@ fn meant(executable: &Path, called: &str, arguments: &[OsString], names: &dyn Na
                     Vec::new(),
                 ));
             }
-            Launched::Inside(rest) => return Some(Meant::Program(inside(shown, &rest), Vec::new())),
+            Launched::Inside(rest) => {
+                return Some(Meant::Program(containers::key(shown, &rest, names), Vec::new()));
+            }
+            // Of a container that is only named by chance nothing is known the next time.
+            Launched::Bundle(directory) => {
+                let words = containers::of_bundle(Path::new(&directory), names)?;
+                return Some(Meant::Program(containers::key(shown, &words, names), Vec::new()));
+            }
             Launched::Loaded(rest) => {
                 let (program, rest) = rest.split_first()?;
                 at = (names.real(Path::new(program))?, base_name(program), rest.to_vec());
@@ -262,23 +270,6 @@ fn meant(executable: &Path, called: &str, arguments: &[OsString], names: &dyn Na
         }
     }
     None
-}
-
-/// The key of a container: its client, the image, and what runs in it.
-fn inside(client: String, words: &[OsString]) -> String {
-    let Some((image, command)) = words.split_first() else {
-        return client;
-    };
-    let of_image = format!("{client} {}", text(image));
-    let Some((program, arguments)) = command.split_first() else {
-        return of_image;
-    };
-    let path = Path::new(program);
-    match meant(path, &base_name(program), arguments, &Inside) {
-        Some(Meant::Program(key, _) | Meant::Code(key)) => format!("{of_image} {key}"),
-        // A launcher in it: all of it tells what it starts.
-        Some(Meant::Launched(_) | Meant::Launcher) | None => unknown_launchers::with_text(&of_image, command),
-    }
 }
 
 /// The same of what is no launcher.
@@ -330,9 +321,9 @@ fn join(
                     Launched::Hidden => return Some(Meant::Launcher),
                     Launched::Inside(rest) => {
                         let client = format!("{program} {}", text(script.as_os_str()));
-                        return Some(Meant::Program(inside(client, &rest), Vec::new()));
+                        return Some(Meant::Program(containers::key(client, &rest, names), Vec::new()));
                     }
-                    Launched::Nothing | Launched::Loaded(_) => {}
+                    Launched::Nothing | Launched::Loaded(_) | Launched::Bundle(_) => {}
                 }
             }
             let part = interpreters::part_of(&base, rest);

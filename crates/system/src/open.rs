@@ -12,7 +12,8 @@ use crate::mounts::{Inside, Kind, Mount, MountTable};
 use crate::open_cost::OPENS;
 use crate::skip::skip;
 use rustix::fs::{Mode, OFlags};
-use rustix::io::Errno;
+use rustix::io::{Errno, ReadWriteFlags};
+use std::io::IoSliceMut;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -90,6 +91,45 @@ pub fn open_pinned(pin: BorrowedFd<'_>, stat: Stat, expect: &Expect) -> Result<O
         return Err(Skip::Changed { what: "generation" });
     }
     Ok(Opened { fd, stat })
+}
+
+/// The bytes of a regular file of so many at most, on a local file system or one in memory. Where nobody may
+/// wait for a device (`cached`) only of one that is in memory, as what was written just now: else
+/// [`Skip::Cold`], as for one that is larger.
+pub fn read_small(
+    mounts: &MountTable,
+    path: &Path,
+    most: usize,
+    cached: bool,
+    expect: &Expect,
+) -> Result<Vec<u8>, Skip> {
+    let index = index_of(mounts, path, |kind| kind != Kind::Other)?;
+    let inside = mounts.inside(index, path.as_os_str().as_bytes())?;
+    let pin = inside.open(cached)?;
+    let stat = stat_pin(pin.as_fd())?;
+    if stat.kind != Type::File {
+        return Err(Skip::Special);
+    }
+    let file = open_pinned(pin.as_fd(), stat, expect)?;
+    // A file system in memory has no such reads, and needs none.
+    let flags = match cached && mounts.kind_at(index) == Kind::Local {
+        true => ReadWriteFlags::NOWAIT,
+        false => ReadWriteFlags::empty(),
+    };
+    let mut bytes = vec![0; most + 1];
+    let mut length = 0;
+    while length <= most {
+        let into = &mut [IoSliceMut::new(&mut bytes[length..])];
+        match rustix::io::preadv2(&file.fd, into, length as u64, flags) {
+            Ok(0) => {
+                bytes.truncate(length);
+                return Ok(bytes);
+            }
+            Ok(read) => length += read,
+            Err(_) => break,
+        }
+    }
+    Err(Skip::Cold)
 }
 
 /// Whether a user may look up names in what is pinned, a directory: as for [`Expect::reader`].
@@ -237,6 +277,37 @@ mod tests {
             assert_eq!(open(path).unwrap_err(), Skip::NotLocal, "{path}");
         }
         assert_eq!(open(at("proc/self/maps")).unwrap_err(), Skip::Symlink);
+    }
+
+    #[test]
+    fn a_small_file_is_read_whole_or_not_at_all() {
+        let dir = directory();
+        let path = dir.path().join("file");
+        std::fs::write(&path, "text").unwrap();
+        std::os::unix::fs::symlink("file", dir.path().join("link")).unwrap();
+        let read = |path: &Path, most, cached| {
+            read_small(
+                &MountTable::read().unwrap(),
+                path,
+                most,
+                cached,
+                &Expect::default(),
+            )
+        };
+        for cached in [false, true] {
+            assert_eq!(read(&path, 4, cached).unwrap(), b"text");
+            assert_eq!(read(&path, 3, cached), Err(Skip::Cold));
+            assert!(read(&dir.path().join("link"), 4, cached).is_err());
+            assert!(read(dir.path(), 4, cached).is_err());
+            assert_eq!(
+                read(Path::new("/proc/version"), 4096, cached),
+                Err(Skip::NotLocal)
+            );
+        }
+        std::fs::File::open(&path).unwrap().sync_all().unwrap();
+        let file = std::fs::File::open(&path).unwrap();
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        assert_eq!(read(&path, 4, false).unwrap(), b"text");
     }
 
     #[test]

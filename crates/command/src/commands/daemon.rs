@@ -14,8 +14,8 @@ use std::time::Duration;
 /// much to read.
 ///
 /// The daemon ignores programs that `headstart run` starts, and does not read ahead for a second instance of
-/// a running program. It records neither programs in other mount namespaces (containers) nor those whose
-/// executable is in no directory any more.
+/// a running program. It records no programs whose executable is in no directory any more, and in other
+/// mount namespaces (containers) only what belongs to a start that began outside.
 ///
 /// All is kept in the state directory, as by `headstart run`, at most 64 MiB: what has gained least goes
 /// first. It needs root, and a kernel with BTF and BPF that tells which pages are used, as `headstart doctor`

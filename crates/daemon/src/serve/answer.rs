@@ -22,9 +22,9 @@ use rustix::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Why starts in containers are ignored; printed once.
-const FOREIGN: &str = "a program was started in another mount namespace (a container, a sandbox): such starts are \
-    read ahead by `headstart run` only: see servers.md of the guide";
+/// Why some starts in containers are ignored; printed once.
+const FOREIGN: &str = "a program was started in another mount namespace (a container, a sandbox), by no start that \
+    is recorded: it is ignored, for a container is served when it is started; see servers.md of the guide";
 
 /// What is known of the machine's programs, and what is done for those that start.
 pub(super) struct Answering {

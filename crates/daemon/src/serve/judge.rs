@@ -18,8 +18,9 @@ use headstart_start::notes::log;
 use headstart_start::{Arguments, Start, StartRequest, now_unix_ns};
 use headstart_store::Store;
 use std::collections::HashMap;
-use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -146,6 +147,9 @@ impl Judge {
         if start.path.as_deref().is_some_and(is_installer) {
             return Answer::LeaveTree;
         }
+        if let Some(number) = self.container_of(start) {
+            return Answer::GoesOn(number);
+        }
         let Some(StartOwner {
             key,
             rest,
@@ -246,6 +250,15 @@ impl Judge {
             counts.replayed += u64::from(start.mode() == Mode::Replay);
             counts.declined += u64::from(start.mode() == Mode::Declined);
         });
+    }
+
+    /// The start of a container that this one is part of: engines make each container in a control group of
+    /// its own, by programs that they execute there.
+    fn container_of(&self, start: &Noticed) -> Option<u32> {
+        let path = Path::new(OsStr::from_bytes(start.path.as_deref()?));
+        let active = self.active.get(&start.before)?;
+        let is_one = active.service.is_some() || keys::is_container(&active.key);
+        (is_one && keys::is_runtime(path)).then_some(start.before)
     }
 
     /// The owner of a start; `None` if nothing is to be done for it.

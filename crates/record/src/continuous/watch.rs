@@ -122,6 +122,9 @@ pub struct Noticed {
     /// The real user of that process when it executed this, or whoever had made its user namespace: `whose`
     /// of common.h. By now it may be another.
     pub user: u32,
+    /// The number of the start that is recorded and that its process was part of until it executed this in
+    /// another control group; 0 if of none.
+    pub before: u32,
     /// The process that had forked it, as this process's /proc calls that; 0 if none of those.
     pub parent: u32,
     /// When it began, nanoseconds of CLOCK_MONOTONIC.

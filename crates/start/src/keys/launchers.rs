@@ -7,7 +7,8 @@ pub use table::Launcher;
 use super::names::words;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use table::{LOADER, Reading, Valued};
+use std::path::Path;
+use table::{LOADER, Named, Reading, Valued};
 
 /// What a launcher starts.
 #[derive(Debug, PartialEq)]
@@ -18,6 +19,8 @@ pub enum Launched {
     Loaded(Vec<OsString>),
     /// In a container of an image, which comes first, this command.
     Inside(Vec<OsString>),
+    /// The container that the bundle in this directory describes.
+    Bundle(OsString),
     /// Nothing: it is a program like any other.
     Nothing,
     /// What cannot be seen.
@@ -43,6 +46,14 @@ impl Launcher {
         self.names.contains(&called) || self.reading == Reading::Loader
     }
 
+    /// Whether it starts containers.
+    pub fn starts_containers(&self) -> bool {
+        matches!(
+            self.reading,
+            Reading::Container | Reading::Machine(_) | Reading::Bundle
+        )
+    }
+
     /// What it starts, called by this name.
     pub fn found(&self, called: &str, arguments: &[OsString]) -> Launched {
         if self.reading == Reading::Opaque {
@@ -62,6 +73,7 @@ impl Launcher {
                 .is_some_and(|first| first.as_bytes().starts_with(b"-"));
             rest = rest.get(usize::from(!is_option)..).unwrap_or_default();
         }
+        let before = rest;
         rest = self.behind_options(rest);
         if !self.subcommands.is_empty() {
             let is_one = |word: &OsString| {
@@ -77,6 +89,7 @@ impl Launcher {
                 _ => return Launched::Nothing,
             }
         }
+        let given = before.strip_suffix(rest).unwrap_or(before);
         let is_number = |word: &OsString| word.as_bytes().iter().all(u8::is_ascii_digit);
         let is_assignment = |word: &OsString| word.as_bytes().contains(&b'=');
         let behind = |count: usize| rest.get(count..).unwrap_or_default().to_vec();
@@ -103,10 +116,60 @@ impl Launcher {
             Reading::Loader => Launched::Loaded(behind(0)),
             Reading::Container if rest.is_empty() => Launched::Nothing,
             Reading::Container => Launched::Inside(behind(0)),
+            Reading::Machine(named) => self.in_machine(&named, given, rest),
+            Reading::Bundle => {
+                let directory = self.value_of(&["-b", "--bundle"], given);
+                Launched::Bundle(directory.unwrap_or_else(|| ".".into()))
+            }
             Reading::Plain | Reading::Architecture | Reading::Opaque => {
                 Launched::Command(behind(self.before))
             }
         }
+    }
+
+    /// The container that `given`, what stands before the command, names, and the command in it.
+    fn in_machine(&self, named: &Named, given: &[OsString], command: &[OsString]) -> Launched {
+        // A path says that it is one: from a name no directory is looked for.
+        let as_path = |path: OsString| match path.as_bytes().contains(&b'/') {
+            true => path,
+            false => Path::new(".").join(path).into(),
+        };
+        let by_option =
+            (self.value_of(named.paths, given).map(as_path)).or_else(|| self.value_of(named.names, given));
+        let (name, command) = match (by_option, command.split_first()) {
+            (Some(name), _) => (name, command),
+            (None, Some((name, command))) if named.by_argument => (name.clone(), command),
+            (None, _) => return Launched::Hidden,
+        };
+        Launched::Inside([name].into_iter().chain(command.iter().cloned()).collect())
+    }
+
+    /// The value of the first of these options that is among the words.
+    fn value_of(&self, options: &[&str], words: &[OsString]) -> Option<OsString> {
+        let mut rest = words;
+        while let Some((word, after)) = rest.split_first() {
+            let bytes = word.as_bytes();
+            let takes_next = bytes.starts_with(b"-") && self.takes_next(bytes);
+            for option in options.iter().map(|option| option.as_bytes()) {
+                let value = match option.starts_with(b"--") {
+                    true => bytes
+                        .strip_prefix(option)
+                        .and_then(|value| value.strip_prefix(b"=")),
+                    false => bytes.strip_prefix(option).filter(|value| !value.is_empty()),
+                };
+                // The last of letters that stand together.
+                let is_last =
+                    !option.starts_with(b"--") && !bytes.starts_with(b"--") && option.last() == bytes.last();
+                if takes_next && (bytes == option || is_last) {
+                    return after.first().cloned();
+                }
+                if let Some(value) = value {
+                    return Some(OsString::from_vec(value.to_vec()));
+                }
+            }
+            rest = after.get(usize::from(takes_next)..).unwrap_or_default();
+        }
+        None
     }
 
     fn behind_options<'a>(&self, arguments: &'a [OsString]) -> &'a [OsString] {

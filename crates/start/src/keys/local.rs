@@ -1,9 +1,10 @@
 //! What a path of somebody's command line leads to, asked in a way that nobody can hold up.
 
+use super::names::lowest_layer;
 use super::{Names, is_registered};
 use headstart_system::files::Type;
 use headstart_system::mounts::MountTable;
-use headstart_system::open::{Skip, may_be_searched_by, pin};
+use headstart_system::open::{Expect, Skip, may_be_searched_by, pin, pin_on_the_way, read_small};
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io;
@@ -46,6 +47,22 @@ impl Names for Local<'_> {
 
     fn directory(&self) -> Option<PathBuf> {
         self.cwd.filter(|cwd| cwd.is_absolute()).map(Path::to_owned)
+    }
+
+    fn content(&self, path: &Path, most: usize) -> Option<Vec<u8>> {
+        let reader = Some(self.user).filter(|user| *user != 0);
+        let expect = Expect {
+            reader,
+            ..Expect::default()
+        };
+        let (mounts, real) = (mounts_in_time(), self.real(path)?);
+        let bytes = read_small(&mounts, &real, most, true, &expect).ok()?;
+        // All on the way is in memory now.
+        may_reach(&mounts, self.user, &real).then_some(bytes)
+    }
+
+    fn lowest_layer(&self, path: &Path) -> Option<PathBuf> {
+        lowest_layer(&mounts_in_time(), path)
     }
 }
 
@@ -127,6 +144,17 @@ pub fn resolve(mounts: &MountTable, user: u32, path: &Path) -> PathBuf {
         }
     }
     done
+}
+
+/// Whether a user may look up each name on the way to a path that has no symbolic links. Of one that lies
+/// deeper than anybody's, nobody may.
+fn may_reach(mounts: &MountTable, user: u32, path: &Path) -> bool {
+    let may_search = |directory: &Path| {
+        let pinned = pin_on_the_way(mounts, directory);
+        pinned.is_ok_and(|(fd, stat)| may_be_searched_by(fd.as_fd(), &stat, user))
+    };
+    let mut above = path.ancestors().skip(1);
+    user == 0 || above.by_ref().take(MOST_PARTS).all(may_search) && above.next().is_none()
 }
 
 fn part(component: Component<'_>) -> Option<OsString> {
@@ -212,6 +240,30 @@ mod tests {
             mode("closed", open_to_all);
             assert_eq!(resolve(&mounts, 0, &at("link")), whole);
             assert_eq!(resolve(&mounts, 4711, &at("link")), *real);
+        }
+    }
+
+    #[test]
+    fn a_user_has_a_file_read_that_this_user_may_read_alone() {
+        let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let mode = |name: &str, mode| {
+            std::fs::set_permissions(at(name), std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        std::fs::create_dir(at("bundle")).unwrap();
+        std::fs::write(at("bundle/config.json"), "{}").unwrap();
+        mode("", 0o755);
+        for (directory, file, by_user) in [(0o755, 0o644, true), (0o700, 0o644, false), (0o755, 0o600, false)]
+        {
+            mode("bundle", directory);
+            mode("bundle/config.json", file);
+            let read = |user| {
+                Local { cwd: None, user }
+                    .content(&at("bundle/config.json"), 9)
+                    .is_some()
+            };
+            assert!(read(0));
+            assert_eq!(read(4711), by_user, "{directory:o} {file:o}");
         }
     }
 

@@ -1,5 +1,7 @@
 //! How names of files become real ones, and what a script's first line says.
 
+use headstart_system::mounts::MountTable;
+use headstart_system::open::{Expect, read_small};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Read;
@@ -20,6 +22,18 @@ pub trait Names {
 
     /// From where relative paths lead, where that is known.
     fn directory(&self) -> Option<PathBuf>;
+
+    /// The bytes of a regular file, of so many at most; nothing of one that has more.
+    fn content(&self, path: &Path, most: usize) -> Option<Vec<u8>> {
+        let _ = (path, most);
+        None
+    }
+
+    /// The lowest layer of the overlay that is mounted at a path.
+    fn lowest_layer(&self, path: &Path) -> Option<PathBuf> {
+        let _ = path;
+        None
+    }
 }
 
 /// This process, for a command that it is about to start.
@@ -40,6 +54,15 @@ impl Names for LocalNames {
 
     fn directory(&self) -> Option<PathBuf> {
         std::env::current_dir().ok()
+    }
+
+    fn content(&self, path: &Path, most: usize) -> Option<Vec<u8>> {
+        let mounts = MountTable::read().ok()?;
+        read_small(&mounts, &real(path), most, false, &Expect::default()).ok()
+    }
+
+    fn lowest_layer(&self, path: &Path) -> Option<PathBuf> {
+        lowest_layer(&MountTable::read().ok()?, path)
     }
 }
 
@@ -62,6 +85,14 @@ impl Names for Inside {
     fn directory(&self) -> Option<PathBuf> {
         None
     }
+}
+
+/// The lowest layer of the overlay that is mounted at a path, as whoever mounted it named that.
+pub fn lowest_layer(mounts: &MountTable, path: &Path) -> Option<PathBuf> {
+    let mount = mounts.lookup(path.as_os_str().as_bytes())?;
+    let lower = &mount.overlay.as_ref()?.lower;
+    let is_there = mount.mount_point.as_path() == path;
+    is_there.then(|| Some(lower.last()?.as_path().to_owned()))?
 }
 
 /// The path with symbolic links resolved; made absolute if nothing is there.

@@ -297,7 +297,8 @@ fn what_a_known_launcher_is_told_in_a_way_that_is_not_known_tells_its_starts_apa
 
 #[test]
 fn a_container_is_its_image_and_what_runs_in_it() {
-    with_programs(&["podman", "docker", "apptainer"], |at| {
+    let programs = ["podman", "docker", "apptainer", "systemd-nspawn", "lxc-start"];
+    with_programs(&programs, |at| {
         for (command, expected) in [
             (
                 "podman run --rm -it -v /a:/b --name x debian:12 perl -w /srv/a.pl y",
@@ -315,6 +316,19 @@ fn a_container_is_its_image_and_what_runs_in_it() {
                 "image.sif python3 a.py",
             ),
             ("apptainer --silent run image.sif x", "image.sif x"),
+            ("podman start web", "web"),
+            (
+                "systemd-nspawn -bD /srv/web --bind=/a -M web --private-users=no",
+                "/srv/web",
+            ),
+            (
+                "systemd-nspawn -q --directory /srv/web --setenv A=b perl /srv/a.pl x",
+                "/srv/web perl /srv/a.pl",
+            ),
+            ("systemd-nspawn --machine=web /bin/sleep 1", "web /bin/sleep"),
+            ("lxc-start -F -n web -P /srv", "web"),
+            ("lxc-start --name=web -- /bin/sleep 1", "web /bin/sleep"),
+            ("lxc-start web", "web"),
         ] {
             let mut words: Vec<&str> = command.split(' ').collect();
             let program = at(words[0]);

@@ -67,15 +67,19 @@ impl Starts {
         // What a recorded start executed while nobody had answered yet is part of it, though the kernel did
         // not know; unless it is apart.
         let owner = self.part_of[slot_of(seen.before)];
-        match self.slots[owner].as_mut().filter(|r| r.has(seen.before)) {
-            Some(recording) if seen.apart => recording.is_left_by(exec.pid, 0, exec.time_ns),
+        let apart_from = match self.slots[owner].as_mut().filter(|r| r.has(seen.before)) {
+            Some(recording) if seen.apart => {
+                recording.is_left_by(exec.pid, 0, exec.time_ns);
+                recording.number
+            }
             Some(_) => return self.go_on(owner, seen.number, exec),
-            None => {}
-        }
+            None => 0,
+        };
         let noticed = Noticed {
             number: seen.number,
             pid: exec.pid,
             user: self.control.user(slot),
+            before: apart_from,
             parent: seen.parent,
             time_ns: exec.time_ns,
             program: Program {

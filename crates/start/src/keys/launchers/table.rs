@@ -34,11 +34,27 @@ pub(super) enum Reading {
     Architecture,
     /// An image, and a command in that.
     Container,
+    /// A container that one of these options names, the first of them that is given; or else the first plain
+    /// argument, where that is a name. Then a command in it.
+    Machine(Named),
+    /// A container that a bundle describes: runc(8).
+    Bundle,
     /// Options, then a program that is loaded in the place of this one, which is the dynamic linker:
     /// ld.so(8).
     Loader,
     /// Too much may stand before the command, or it changes what is seen of files.
     Opaque,
+}
+
+/// How the command line of [`Reading::Machine`] names a container.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) struct Named {
+    /// Options whose value is a path.
+    pub(super) paths: &'static [&'static str],
+    /// Options whose value is a name.
+    pub(super) names: &'static [&'static str],
+    /// Whether a plain argument may be the name.
+    pub(super) by_argument: bool,
 }
 
 /// ld.so(8) called by name, of glibc and musl.
@@ -112,9 +128,21 @@ const fn container(
     }
 }
 
+/// Of what starts the system or a command in a directory or an image.
+const fn machine(
+    names: &'static [&'static str],
+    named: Named,
+    without_value: &'static [&'static str],
+) -> Launcher {
+    Launcher {
+        reading: Reading::Machine(named),
+        ..container(names, &[], without_value)
+    }
+}
+
 /// Options are those of the manual pages of coreutils 9.7, util-linux 2.41, procps 4.0, systemd 257,
-/// numactl 2.0.19, fakeroot 1.37, strace 6.13, ltrace 0.8, perf 6.12, ccache 4.11, Apptainer 1.4, Podman 5.4
-/// and Docker 26.
+/// numactl 2.0.19, fakeroot 1.37, strace 6.13, ltrace 0.8, perf 6.12, ccache 4.11, Apptainer 1.4, Podman 5.4,
+/// Docker 26, LXC 6.0, crun 1.21 and runc 1.1.
 pub(super) const ALL: &[Launcher] = &[
     read_as(Reading::Env, &["env"], &["-u", "-C"]),
     plain(&["nice"], &["-n", "--adjustment"]),
@@ -409,7 +437,7 @@ pub(super) const ALL: &[Launcher] = &[
     ),
     container(
         &["podman", "docker", "nerdctl"],
-        &["run", "create"],
+        &["run", "create", "start"],
         &[
             "-d",
             "-i",
@@ -512,6 +540,84 @@ pub(super) const ALL: &[Launcher] = &[
             "--version",
         ],
     ),
+    machine(
+        &["systemd-nspawn"],
+        Named {
+            paths: &["-D", "--directory", "-i", "--image", "--template", "--oci-bundle"],
+            names: &["-M", "--machine"],
+            by_argument: false,
+        },
+        &[
+            "-q",
+            "-x",
+            "-a",
+            "-b",
+            "-U",
+            "-n",
+            "-j",
+            "-P",
+            "-h",
+            "--quiet",
+            "--no-pager",
+            "--ephemeral",
+            "--read-only",
+            "--volatile",
+            "--as-pid2",
+            "--boot",
+            "--private-users",
+            "--private-network",
+            "--network-veth",
+            "--no-new-privileges",
+            "--pipe",
+            "--keep-unit",
+            "--help",
+            "--version",
+        ],
+    ),
+    machine(
+        &["lxc-start"],
+        Named {
+            paths: &[],
+            names: &["-n", "--name"],
+            by_argument: true,
+        },
+        &[
+            "-d",
+            "-F",
+            "-C",
+            "-q",
+            "--daemon",
+            "--foreground",
+            "--close-all-fds",
+            "--quiet",
+            "--help",
+            "--usage",
+            "--version",
+        ],
+    ),
+    Launcher {
+        reading: Reading::Bundle,
+        ..container(
+            &["crun", "runc"],
+            &["run", "create"],
+            &[
+                "-d",
+                "-v",
+                "-V",
+                "-h",
+                "--debug",
+                "--detach",
+                "--keep",
+                "--no-new-keyring",
+                "--no-pivot",
+                "--no-subreaper",
+                "--systemd-cgroup",
+                "--help",
+                "--usage",
+                "--version",
+            ],
+        )
+    },
     // Too much may stand before the command, or it changes what is seen of files.
     read_as(
         Reading::Opaque,
@@ -519,6 +625,8 @@ pub(super) const ALL: &[Launcher] = &[
             "arch-chroot",
             "bwrap",
             "chroot",
+            // It has each container of containerd and Docker made.
+            "containerd-shim-runc-v2",
             "dbus-launch",
             "doas",
             "fakechroot",
@@ -541,7 +649,6 @@ pub(super) const ALL: &[Launcher] = &[
             // Process 1, and users' own managers, execute it first of all in each service's process (systemd
             // 255 and later).
             "systemd-executor",
-            "systemd-nspawn",
             "systemd-run",
             "unshare",
             "xargs",
