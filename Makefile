@@ -189,7 +189,7 @@ lint: deps-build deps-test
 	@! grep -rnE '&& let ' --include=*.rs crates lab tests fuzz/src fuzz/targets || \
 		{ echo "lint: Debian 13's Rust 1.85, which is to build this, has no let chains" >&2; exit 1; }
 	shellcheck -x .ci/run fuzz/run lab/measure lab/over-read packaging/check packaging/deb packaging/debian-deps packaging/examples/golden-image \
-		packaging/rpm tests/audit tests/acceptance/run tests/cases/run tests/debian13/run tests/debian13/inside tests/first-program/run tests/first-program/guest tests/kernels/run tests/kernels/over-read \
+		packaging/rpm tests/audit tests/acceptance/run tests/cases/run tests/debian13/run tests/debian13/inside tests/first-program/run tests/first-program/guest tests/kernels/run tests/kernels/over-read tests/kernels/remote \
 		tests/packages/*
 	shellcheck -s sh packaging/debian/headstart.p*
 	shellcheck -e SC2154 packaging/initramfs-tools/scripts/local-bottom/headstart packaging/dracut/90headstart/*.sh
@@ -225,6 +225,7 @@ audit: build-static test-debian13
 
 test-kernels: build-static deps-kernels
 	HEADSTART=$(abspath $(BIN)) tests/kernels/run $(KERNEL)
+	HEADSTART=$(abspath $(BIN)) tests/kernels/remote
 
 # Debian 13 is the one whose own Rust serves: the static binary is built in a minimal root of it, with its packages, and run there.
 test-debian13: deps-build deps-test

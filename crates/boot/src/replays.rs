@@ -197,37 +197,16 @@ fn plan_part(file: &PlanFile, devices: &[usize]) -> Result<(PlanFile, Vec<u32>)>
     Ok((PlanFile::new(draft.to_bytes()?), numbers))
 }
 
-/// Adds what a part did.
-fn add(all: &mut ReplayReport, part: ReplayReport, requests: Option<&[u32]>) {
-    let ReplayReport {
-        replay_ns,
-        issued,
-        skipped,
-        memory_available,
-        memory_pressure,
-        stopped,
-        fetched,
-        broken_bridges,
-    } = part;
-    all.fetched += fetched;
-    all.broken_bridges += broken_bridges;
-    all.replay_ns = all.replay_ns.max(replay_ns);
-    all.issued.extend(issued.into_iter().filter_map(|mut one| {
-        if let Some(numbers) = requests {
-            one.request = *numbers.get(one.request as usize)?;
-        }
-        Some(one)
-    }));
-    all.skipped.add(&skipped);
-    // That of the first part is what there was before anything was read.
-    if all.memory_available == 0 {
-        all.memory_available = memory_available;
+/// Adds what a part did; `requests` are the plan's numbers of its requests, where it has others.
+fn add(all: &mut ReplayReport, mut part: ReplayReport, requests: Option<&[u32]>) {
+    if let Some(numbers) = requests {
+        part.issued.retain_mut(|one| {
+            let number = numbers.get(one.request as usize);
+            one.request = number.copied().unwrap_or(one.request);
+            number.is_some()
+        });
     }
-    all.memory_pressure = match (all.memory_pressure, memory_pressure) {
-        (Some(a), Some(b)) => Some(a.max(b)),
-        (a, b) => a.or(b),
-    };
-    all.stopped = all.stopped.take().or(stopped);
+    all.add(part);
 }
 
 #[cfg(test)]

@@ -243,7 +243,7 @@ impl Skipped {
 }
 
 /// What a replay did, request by request: the input of the review.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ReplayReport {
     /// From the origin (the start's first instant) to the end of the last pass.
     pub replay_ns: u64,
@@ -262,10 +262,45 @@ pub struct ReplayReport {
     /// Requests over bridged holes of which some pages could not be read, or did not come: what nobody needs
     /// may lie on a bad sector.
     pub broken_bridges: u64,
+    /// Mount points of remote file systems that did not answer in time: of what was asked for there nothing is
+    /// known.
+    pub unanswered: Vec<String>,
+}
+
+impl ReplayReport {
+    /// Adds what another part of the same replay did, by the plan's own numbers of requests.
+    pub fn add(&mut self, part: ReplayReport) {
+        let ReplayReport {
+            replay_ns,
+            issued,
+            skipped,
+            memory_available,
+            memory_pressure,
+            stopped,
+            fetched,
+            broken_bridges,
+            unanswered,
+        } = part;
+        self.fetched += fetched;
+        self.broken_bridges += broken_bridges;
+        self.replay_ns = self.replay_ns.max(replay_ns);
+        self.issued.extend(issued);
+        self.skipped.add(&skipped);
+        // That of the first part is what there was before anything was read.
+        if self.memory_available == 0 {
+            self.memory_available = memory_available;
+        }
+        self.memory_pressure = match (self.memory_pressure, memory_pressure) {
+            (Some(a), Some(b)) => Some(a.max(b)),
+            (a, b) => a.or(b),
+        };
+        self.stopped = self.stopped.take().or(stopped);
+        self.unanswered.extend(unanswered);
+    }
 }
 
 /// A request that was issued.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Issued {
     /// Index of the request in the plan.
     pub request: u32,

@@ -8,10 +8,13 @@
 //! never queues behind thousands of prefetches. The `governor` watches memory and stops the replay when it
 //! harms more than it helps.
 //!
+//! Remote file systems are read by processes of their own, which may wait there for ever (`apart`).
+//!
 //! A plan is untrusted input: files are opened only as [`headstart_system::open`] allows, block devices only
 //! if they carry the mounted file system the plan names, and whatever does not fit is skipped and counted.
 
 mod ahead;
+mod apart;
 mod device;
 mod file;
 mod fill;
@@ -29,7 +32,7 @@ mod threads;
 mod work;
 mod worker;
 
-pub use options::Options;
+pub use options::{Devices, Options};
 pub use sample::{Costs, Resident, Sample, sample};
 
 use headstart_model::format::FormatError;
@@ -40,7 +43,7 @@ use shared::Shared;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Why a plan is not replayed.
 #[derive(Debug, thiserror::Error)]
@@ -92,20 +95,22 @@ pub struct Stop(Arc<Shared>);
 impl Stop {
     /// Ends it.
     pub fn stop_requests(&self) {
-        self.0.governor.stop_requests();
+        self.0.stop();
     }
 
     /// Ends it, and waits until it has closed all files, `limit` at most: a read that a thread waits for
-    /// comes to its end first.
+    /// comes to its end first. Who has not closed them by then on a remote file system is killed.
     pub fn and_wait(&self, limit: Duration) {
+        let until = Instant::now() + limit;
         self.stop_requests();
         self.0.wait_closed(limit);
+        self.0.apart.iter().for_each(|apart| apart.wait_or_kill(until));
     }
 }
 
 impl Replay {
     /// Checks the plan and starts to replay it on threads of its own.
-    pub fn start(plan: impl Into<Arc<PlanFile>>, options: Options) -> Result<Replay, ReplayError> {
+    pub fn start(plan: impl Into<Arc<PlanFile>>, mut options: Options) -> Result<Replay, ReplayError> {
         let plan = plan.into();
         let checked = plan.plan()?;
         let machine = rustix::param::page_size() as u32;
@@ -115,15 +120,18 @@ impl Replay {
                 machine,
             });
         }
+        let apart = apart::fork(&plan, &mut options);
         // A device whose requests are all beyond the budget has no barrier.
         let mut waits: Vec<bool> = (0..checked.device_count())
             .map(|index| checked.device(index).is_some_and(|d| d.hold > 0))
+            .enumerate()
+            .map(|(index, waits)| waits && options.devices.has(index as u16))
             .collect();
         let mut barriers = 0;
         for request in checked.requests().take(checked.cut()) {
             barriers += usize::from(std::mem::take(&mut waits[usize::from(request.device)]));
         }
-        let shared = Arc::new(Shared::new(&options, barriers));
+        let shared = Arc::new(Shared::new(&options, barriers, apart));
         let (barrier_limit, finish_limit) = (options.barrier_limit, options.finish_limit);
         let (theirs, followed) = (Arc::clone(&shared), Arc::clone(&plan));
         let (told, report) = channel();
@@ -188,7 +196,7 @@ impl Replay {
 
     /// Ends the replay: requests not yet issued are not issued any more.
     pub fn stop(&self) {
-        self.shared.governor.stop_requests();
+        self.shared.stop();
     }
 
     /// Whether it has ended, so that [`Replay::finish`] will not wait.
@@ -202,7 +210,32 @@ impl Replay {
     /// answer) is not waited for: once nothing has ended for [`Options::finish_limit`] the replay is left
     /// behind with its threads, which issue nothing any more, and the report says so in `stopped`. Of what
     /// was not confirmed it claims nothing.
+    ///
+    /// The processes that read remote file systems are given as long as that again, or a second if the replay
+    /// was stopped. Those that have not answered by then are killed, and the report names their mounts.
     pub fn finish(self) -> ReplayReport {
+        let shared = Arc::clone(&self.shared);
+        let patience = self.finish_limit;
+        let mut report = self.finish_here();
+        if shared.apart.is_empty() {
+            return report;
+        }
+        let patience = match shared.governor.was_asked() {
+            true => apart::ENDS_WITHIN,
+            false => patience,
+        };
+        let until = Instant::now() + patience;
+        shared
+            .apart
+            .iter()
+            .for_each(|apart| report.add(apart.finish(until)));
+        report
+            .issued
+            .sort_unstable_by_key(|one| (one.issued_ns, one.request));
+        report
+    }
+
+    fn finish_here(self) -> ReplayReport {
         let mut over = self.requests_over();
         loop {
             match self.report.recv_timeout(self.finish_limit) {

@@ -29,6 +29,31 @@ pub struct Options {
     /// Whether paths may be looked up, and neighbours asked for, through io_uring, where the kernel has it
     /// and it helps. What becomes of them is the same.
     pub io_uring: bool,
+    /// Of which devices of the plan this process reads.
+    pub devices: Devices,
+    /// Whether remote file systems are read by processes that [`crate::Replay::start`] forks; else what is
+    /// planned of them counts as not local. The caller has one thread, and no other children that end by
+    /// themselves.
+    pub forks: bool,
+}
+
+/// Of which devices of a plan a process reads, by their numbers there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Devices {
+    /// Of all but those.
+    AllBut(Vec<u16>),
+    /// Of this one.
+    Only(u16),
+}
+
+impl Devices {
+    /// Whether this is one of them.
+    pub fn has(&self, device: u16) -> bool {
+        match self {
+            Devices::AllBut(others) => !others.contains(&device),
+            Devices::Only(one) => *one == device,
+        }
+    }
 }
 
 impl Options {
@@ -56,6 +81,8 @@ impl Options {
             finish_limit: Options::FINISH_LIMIT,
             reader: None,
             io_uring: true,
+            devices: Devices::AllBut(Vec::new()),
+            forks: false,
         }
     }
 }

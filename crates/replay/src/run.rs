@@ -96,6 +96,7 @@ pub fn run(file: &PlanFile, options: &Options, shared: &Shared) -> ReplayReport 
         stopped: shared.governor.stopped().map(str::to_string),
         fetched: shared.fetched.load(Ordering::Relaxed),
         broken_bridges,
+        unanswered: Vec::new(),
     }
 }
 
@@ -124,6 +125,7 @@ pub(crate) fn report_so_far(shared: &Shared) -> ReplayReport {
         stopped: None,
         fetched: shared.fetched.load(Ordering::Relaxed),
         broken_bridges,
+        unanswered: Vec::new(),
     }
 }
 
@@ -236,6 +238,9 @@ fn share_out(
     let mut counts = vec![(0u32, 0usize); plan.device_count()];
     for (index, request) in plan.requests().enumerate() {
         let device = usize::from(request.device);
+        if !options.devices.has(request.device) {
+            continue;
+        }
         if index >= plan.cut() {
             Reason::OverBudget.count(skipped);
         } else if let Some(passes) = queues.get_mut(device) {
@@ -441,7 +446,7 @@ mod tests {
     fn a_device_that_panics_leaves_the_others_in_their_places_and_nobody_waits() {
         for bad in 0..3 {
             let options = Options::new(Instant::now());
-            let shared = Shared::new(&options, 3);
+            let shared = Shared::new(&options, 3, Vec::new());
             let serve = |device: &usize| {
                 let _hold = Barrier::new(&shared, 1);
                 if *device == bad {

@@ -16,7 +16,7 @@ use crate::request::{Reason, bytes_now};
 use costs::Place;
 use headstart_model::plan::{Plan, PlanFileEntry, Request, RequestKind};
 use headstart_system::files::Type;
-use headstart_system::mounts::MountTable;
+use headstart_system::mounts::{MountTable, waits_for_servers};
 use headstart_system::open::{Skip, find_cached, open_pinned, pin, pin_cached};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -193,6 +193,13 @@ impl Sampler<'_> {
         let Some(entry) = self.plan.file(request.file as usize) else {
             return Some(Sampled::Changed);
         };
+        match (self.is_remote(&entry), waits_for_servers()) {
+            // Whoever is waited for does not ask what is in memory of a remote file system.
+            (true, false) => return Some(Sampled::ColdPath(0)),
+            // And who may ask looks at nothing else.
+            (false, true) => return Some(Sampled::Unknown),
+            _ => {}
+        }
         if request.kind != RequestKind::Data {
             return self.look_up(&entry);
         }
@@ -237,6 +244,11 @@ impl Sampler<'_> {
         };
         let resident = open.file.resident_pages(first * page, pages * page);
         Some(Sampled::Pages { resident, pages })
+    }
+
+    fn is_remote(&self, entry: &PlanFileEntry) -> bool {
+        let mount = self.mounts.lookup(entry.path.as_bytes());
+        mount.is_some_and(|mount| mount.is_remote)
     }
 
     /// Of what is no file of a local file system (/proc, a socket) a replay reads nothing, and that nothing

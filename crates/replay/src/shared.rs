@@ -1,5 +1,6 @@
 //! What the threads of a replay share with its owner.
 
+use crate::apart::Apart;
 use crate::governor::Governor;
 use crate::options::Options;
 use crate::work::Work;
@@ -24,11 +25,13 @@ pub struct Shared {
     pub fetched: AtomicU64,
     /// The requests, once they are shared out.
     pub works: OnceLock<Vec<Work>>,
+    /// The processes that read remote file systems.
+    pub apart: Vec<Apart>,
 }
 
 impl Shared {
     /// Nothing is done yet, and so many devices have a barrier.
-    pub fn new(options: &Options, barriers: usize) -> Shared {
+    pub fn new(options: &Options, barriers: usize, apart: Vec<Apart>) -> Shared {
         Shared {
             governor: Governor::new(options),
             barriers: Mutex::new(barriers),
@@ -39,6 +42,7 @@ impl Shared {
             arrived: AtomicU64::new(0),
             fetched: AtomicU64::new(0),
             works: OnceLock::new(),
+            apart,
         }
     }
 
@@ -67,6 +71,12 @@ impl Shared {
         let closed = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
         // A poisoned lock or the limit: either way nobody waits for longer.
         let _ = self.closing.wait_timeout_while(closed, limit, |closed| !*closed);
+    }
+
+    /// Nothing more is asked for, here and by the processes that read remote file systems.
+    pub fn stop(&self) {
+        self.governor.stop_requests();
+        self.apart.iter().for_each(Apart::stop);
     }
 
     /// So many barriers are released.

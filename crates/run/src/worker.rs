@@ -44,7 +44,11 @@ pub fn work(stream: UnixStream, job: Job, mut start: Start, last: &LastLimit) ->
     for line in std::mem::take(&mut start.lines) {
         notes.add(line);
     }
-    if let Err(error) = start.start_replay(Options::new(job.origin.instant)) {
+    let options = Options {
+        forks: true,
+        ..Options::new(job.origin.instant)
+    };
+    if let Err(error) = start.start_replay(options) {
         notes.add(format!("not replaying: {error}"));
     }
     let Some((recorder, exact)) = attach(&stream, &job, &start, &mut notes) else {
@@ -146,6 +150,12 @@ fn finish(
         arguments,
         ..
     } = asked;
+    let unanswered = over.replayed.iter().flat_map(|it| &it.report.unanswered);
+    unanswered.for_each(|mount| {
+        notes.add(format!(
+            "{mount} did not answer what was read ahead there: it was given up"
+        ));
+    });
     let whose = StartKey {
         key: key.clone(),
         rest: job.rest.clone(),

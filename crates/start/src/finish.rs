@@ -6,6 +6,7 @@ use crate::decide::{next_record_in, next_turns};
 use crate::machine::{self, Costs, Measure};
 use crate::notes::Notes;
 use crate::now_unix_ns;
+use crate::remote_cost;
 use crate::replan;
 use crate::secret_names::forget_secret_names;
 use crate::start::{Over, Replayed};
@@ -222,6 +223,13 @@ impl Finished<'_> {
         };
         let mut outcome = self.review(&mut trace, previous.as_ref(), learned.as_ref().err().cloned());
         let (metadata, witness) = metadata(lock, &trace, notes);
+        if let Some((plan, replayed)) =
+            (self.over.replayed.as_ref()).and_then(|it| Some((it.plan.plan().ok()?, it)))
+        {
+            if let Err(error) = remote_cost::keep(self.store, &plan, &replayed.report) {
+                notes.add(format!("what remote file systems cost is not kept: {error}"));
+            }
+        }
         let learned = learned.map(|mut profile| {
             let facts = self.facts(before, &mut profile, &trace, notes);
             (profile, facts)

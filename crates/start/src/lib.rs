@@ -13,6 +13,8 @@ pub mod machine;
 mod next_start;
 pub mod notes;
 pub mod progress;
+mod remote_cost;
+mod remote_files;
 mod replan;
 mod replan_after_move;
 mod secret_names;

@@ -1,5 +1,6 @@
 //! The facts of this machine for a profile, with what its devices cost: measured once, kept, else guessed.
 
+use crate::remote_files;
 use anyhow::{Context, Result};
 use headstart_model::machine::{Cost, DeviceClass, FirstTouch, Machine};
 use headstart_model::profile::{Need, Policy};
@@ -113,13 +114,13 @@ pub fn snapshot(profile: &Profile, costs: &Costs<'_>, tell: &mut dyn FnMut(Strin
         };
         snapshot::snapshot(&wanted, &options).context("cannot look at this machine")
     };
-    let machine = take(&|identity| cost(identity, costs.measure))?;
+    let mut machine = take(&|identity| cost(identity, costs.measure))?;
     let unknown = unknown.take();
     if measure(&unknown, costs.store, tell) {
-        take(&|identity| cost(identity, Measure::Nothing))
-    } else {
-        Ok(machine)
+        machine = take(&|identity| cost(identity, Measure::Nothing))?;
     }
+    remote_files::add(&mut machine, profile, costs.store);
+    Ok(machine)
 }
 
 /// What it is known to cost, and what a first touch costs beyond that.

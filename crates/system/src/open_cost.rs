@@ -2,6 +2,7 @@
 //! waits until the file was scanned, also one that only reads ahead: whoever opens all files of a start first
 //! doubles its work.
 
+use crate::mounts::waits_for_servers;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -18,9 +19,9 @@ pub(crate) static OPENS: OpenCost = OpenCost::new();
 
 /// How long each open takes lately, if that is long: somebody looks at each file that is opened. Whoever
 /// opens files for no other reason than to read ahead opens [`AT_LEAST`] of them at a time, for else nobody
-/// would notice that it is over, and then asks this.
+/// would notice that it is over, and then asks this. A server takes long for each, and is asked all the same.
 pub fn dear() -> Option<Duration> {
-    OPENS.dear()
+    OPENS.dear().filter(|_| !waits_for_servers())
 }
 
 /// See [`dear`].

@@ -41,6 +41,7 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
     let options = Options {
         depth: args.depth,
         beside: !args.wait,
+        forks: true,
         ..Options::new(origin)
     };
     // No start has named anything.

@@ -143,6 +143,7 @@ fn devices_below(
             fstype: above.fstype.clone(),
             source: FilePath::default(),
             overlay: None,
+            is_remote: false,
         };
         if let Some(mut part) = part_of(&own, &mount) {
             part.unfinished = Some(format!(

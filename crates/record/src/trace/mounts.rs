@@ -32,6 +32,12 @@ pub(crate) fn is_local(mount: &Mount) -> bool {
     mount.fstype != "overlay" && headstart_system::mounts::is_local(&mount.fstype)
 }
 
+/// Whether headstart may learn from the file system. A remote one ([`Mount::is_remote`]) is asked nothing for
+/// that: what the kernel told when a file was used has to do.
+pub(crate) fn is_learned(mount: &Mount) -> bool {
+    is_local(mount) || mount.is_remote
+}
+
 /// The mounts seen so far: those of now, and those that are gone.
 pub(crate) struct Mounts {
     source: Followed,
@@ -278,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_and_network_are_not_local() {
+    fn memory_and_network_are_not_local_and_some_of_a_network_is_learned() {
         let local = |line: &str| is_local(&MountTable::parse(line.as_bytes()).all()[0]);
         assert!(local("20 1 7:0 / / rw - ext4 /dev/loop0 rw"));
         assert!(local("20 1 0:33 /@ / rw - btrfs /dev/sda rw"));
@@ -290,6 +296,16 @@ mod tests {
             "a program answers"
         );
         assert!(!local("20 1 0:30 / /merged rw - overlay overlay rw,lowerdir=/l1"));
+        let learned = |line: &str| is_learned(&MountTable::parse(line.as_bytes()).all()[0]);
+        assert!(learned("20 1 7:0 / / rw - ext4 /dev/loop0 rw"));
+        assert!(learned("20 1 0:9 / /net rw - nfs4 server:/ rw"));
+        assert!(learned(
+            "20 1 0:9 / /net rw - fuse.sshfs server:/ rw,user_id=0,group_id=0"
+        ));
+        assert!(!learned(
+            "20 1 0:9 / /net rw - fuse.sshfs server:/ rw,user_id=1000,group_id=0"
+        ));
+        assert!(!learned("20 1 0:9 / /tmp rw - tmpfs none rw"));
     }
 
     #[test]

@@ -179,7 +179,7 @@ impl DeviceFacts {
 
 /// The request limit of a mounted file system. Btrfs reads through a backing device of its own, whose
 /// readahead counts (linux/fs/btrfs/super.c sets it to 4 MiB) and whose largest request is the default 128
-/// KiB.
+/// KiB; so does a remote file system.
 pub fn request_limit(mount: &Mount, facts: Option<&DeviceFacts>, uuid: &[u8; 16]) -> u32 {
     /// What the kernel assumes of a backing device without a disk: VM_READAHEAD_PAGES.
     const DEFAULT: u64 = 128 << 10;
@@ -191,7 +191,12 @@ pub fn request_limit(mount: &Mount, facts: Option<&DeviceFacts>, uuid: &[u8; 16]
         let own = number(&PathBuf::from(format!("/sys/fs/btrfs/{id}/bdi/read_ahead_kb")));
         return own.map_or(DEFAULT, |kib| (kib * 1024).max(DEFAULT)).min(1 << 30) as u32;
     }
-    facts.map_or(DEFAULT as u32, DeviceFacts::request_limit)
+    let Some(facts) = facts else {
+        let bdi = format!("/sys/class/bdi/{}:{}/read_ahead_kb", mount.major, mount.minor);
+        let own = number(Path::new(&bdi)).unwrap_or(0);
+        return (own * 1024).clamp(DEFAULT, 1 << 30) as u32;
+    };
+    facts.request_limit()
 }
 
 fn number(path: &Path) -> Option<u64> {

@@ -16,7 +16,9 @@ mod root;
 
 pub use by_device::WAYS;
 pub use followed_table::Followed;
-pub use fstype::{Kind, inodes_last, is_local, kind_of, kind_of_magic};
+pub use fstype::{
+    Kind, inodes_last, is_local, kind_of, kind_of_magic, may_wait_for_servers, waits_for_servers,
+};
 pub use overlay::Overlay;
 pub(crate) use root::{INSIDE, Inside, LOOK};
 
@@ -56,6 +58,8 @@ pub struct Mount {
     pub source: FilePath,
     /// Layers, for an overlay.
     pub overlay: Option<Overlay>,
+    /// Whether a server answers, or a program of root's, and may never: see [`may_wait_for_servers`].
+    pub is_remote: bool,
 }
 
 /// All mounts of this process's mount namespace, below its root.
@@ -216,7 +220,10 @@ impl MountTable {
     /// in a container, is taken for one on a disk: by its name it may lead into the overlay itself.
     pub fn kind(&self, mount: &Mount, depth: u32) -> Kind {
         let Some(overlay) = &mount.overlay else {
-            return kind_of(&mount.fstype);
+            return match mount.is_remote && fstype::waits_for_servers() {
+                true => Kind::Local,
+                false => kind_of(&mount.fstype),
+            };
         };
         if depth == 0 {
             return Kind::Other;
@@ -345,6 +352,7 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
         root: root.into(),
         mount_point: mount_point.into(),
         overlay: (fstype == "overlay").then(|| Overlay::parse(options)),
+        is_remote: fstype::is_remote(&fstype, fstype::fuse_user(&fstype, options)),
         fstype,
         source: source.into(),
     })

@@ -21,22 +21,10 @@ pub struct MountNote {
 /// So many are told: a machine with many snaps has one of each.
 const MOST: usize = 32;
 
-/// File systems whose server is another machine.
-const NETWORK: [&str; 11] = [
-    "nfs",
-    "nfs4",
-    "cifs",
-    "smb3",
-    "ceph",
-    "9p",
-    "afs",
-    "lustre",
-    "fuse.sshfs",
-    "fuse.glusterfs",
-    "fuse.s3fs",
-];
-
-const OF_NETWORK: &str = "on a network: what starts read there is noted, not learned";
+const OF_REMOTE: &str = "a server or a program answers, and may never: `headstart run` reads ahead there by processes of their own, boots and \
+                         the daemon do not";
+const OF_ZFS: &str = "ZFS keeps what it reads in a cache of its own (ARC), of which neither a recorder nor fadvise(2) knows: nothing is \
+                      learned or read ahead there";
 const OF_APPIMAGE: &str = "an AppImage: a program unpacks it, and what starts read in it is not learned; compressed by xz it waits for \
                            a processor, not for a disk";
 const OF_XZ: &str =
@@ -54,9 +42,10 @@ fn notes_of(mounts: &MountTable, is_xz: impl Fn(&Mount) -> bool) -> Vec<MountNot
     let note = |mount: &Mount| {
         let point = mount.mount_point.to_string();
         let note = match mount.fstype.as_str() {
-            network if NETWORK.contains(&network) => OF_NETWORK,
             // Where an AppImage mounts itself.
             fuse if fuse.starts_with("fuse") && point.contains("/.mount_") => OF_APPIMAGE,
+            _ if mount.is_remote => OF_REMOTE,
+            "zfs" => OF_ZFS,
             "squashfs" if is_xz(mount) => OF_XZ,
             _ => return None,
         };
@@ -107,16 +96,20 @@ mod tests {
             3 1 0:51 / /tmp/.mount_KritaX rw - fuse.Krita.AppImage Krita rw\n\
             4 1 7:1 / /snap/core/1 ro - squashfs /dev/loop1 ro\n\
             5 1 7:2 / /snap/firefox/2 ro - squashfs /dev/loop2 ro\n\
-            6 1 0:52 / /home/anna/cloud rw - fuse.rclone cloud rw\n";
+            6 1 0:52 / /home/anna/cloud rw - fuse.rclone cloud rw,user_id=1000\n\
+            7 1 0:53 / /store rw - fuse.s3fs s3fs rw,user_id=0\n\
+            8 1 0:54 / /tank rw - zfs tank rw\n";
         let notes = notes_of(&MountTable::parse(table), |mount| mount.minor == 1);
         let told: Vec<(&str, &str)> = notes
             .iter()
             .map(|one| (one.mount_point.as_str(), one.note))
             .collect();
         let expected = [
-            ("/srv", OF_NETWORK),
+            ("/srv", OF_REMOTE),
             ("/tmp/.mount_KritaX", OF_APPIMAGE),
             ("/snap/core/1", OF_XZ),
+            ("/store", OF_REMOTE),
+            ("/tank", OF_ZFS),
         ];
         assert_eq!(told, expected);
     }

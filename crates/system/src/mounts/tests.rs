@@ -106,6 +106,50 @@ fn local_file_systems_are_known_by_name() {
 }
 
 #[test]
+fn remote_is_what_a_server_or_a_program_of_root_answers_for() {
+    let remote = |fstype: &str, options: &str| {
+        let line = format!("1 1 0:50 / /m rw - {fstype} x rw,{options}\n");
+        MountTable::parse(line.as_bytes()).all()[0].is_remote
+    };
+    for name in ["nfs", "nfs4", "cifs", "smb3", "ceph", "9p", "virtiofs", "lustre"] {
+        assert!(remote(name, "vers=4.2,addr=10.0.0.1"), "{name}");
+        assert!(!inodes_last(name), "{name}");
+    }
+    for name in ["fuse", "fuseblk", "fuse.sshfs", "fuse.juicefs", "fuse.anything"] {
+        assert!(remote(name, "user_id=0,group_id=0,allow_other"), "{name}");
+        for other in [
+            "user_id=1000,group_id=0",
+            "user_id=00x",
+            "group_id=0",
+            "xuser_id=0",
+        ] {
+            assert!(!remote(name, other), "{name} {other}");
+        }
+    }
+    // The name of a source or a type that only begins alike is none.
+    for name in [
+        "ext4",
+        "tmpfs",
+        "proc",
+        "autofs",
+        "overlay",
+        "fusectl",
+        "fuse.lxcfs",
+        "nfsd",
+    ] {
+        assert!(!remote(name, "user_id=0"), "{name}");
+    }
+}
+
+#[test]
+fn remote_file_systems_are_local_to_nobody_here() {
+    let table =
+        MountTable::parse(b"1 1 8:1 / / rw - ext4 /dev/sda1 rw\n2 1 0:50 / /net rw - nfs4 server:/ rw\n");
+    let net = table.lookup(b"/net/a").unwrap();
+    assert!(net.is_remote && !table.is_local(net) && table.kind(net, LAYERS) == Kind::Other);
+}
+
+#[test]
 fn of_thousands_that_are_stacked_at_one_place_the_uppermost_is_found_at_once() {
     let mut text = "20 1 7:0 / / rw - ext4 /dev/loop0 rw\n".to_owned();
     let last = 100 + 20_000;

@@ -37,7 +37,7 @@ impl Fate {
         let Some(there) = candidates.iter().position(is_there) else {
             return match candidates.into_iter().next() {
                 Some(Resolved { path, mount }) => Fate {
-                    state: state_when_unmounted(seen, recorded),
+                    state: state_without_asking(seen, recorded),
                     path,
                     mount: mount.cloned(),
                 },
@@ -45,7 +45,7 @@ impl Fate {
             };
         };
         let mut states = candidates.iter().map(|candidate| match is_there(candidate) {
-            true => state_at(seen, candidate),
+            true => state_at(seen, candidate, recorded),
             false => FileState::Unreachable,
         });
         if let Some(present) = states.position(|state| state == FileState::Present) {
@@ -57,7 +57,7 @@ impl Fate {
             };
         }
         let best = candidates.swap_remove(there);
-        let state = state_at(seen, &best);
+        let state = state_at(seen, &best, recorded);
         let Resolved { path, mount } = best;
         if let (FileState::Deleted, Some(mount)) = (state, mount) {
             if let Some(path) = renamed(seen, mount) {
@@ -101,17 +101,20 @@ impl Fate {
     }
 }
 
-/// Of a file system that is not mounted any more nothing can be asked, and nothing on it has changed since.
-/// What was written during the start may be a file that the start has made.
-fn state_when_unmounted(seen: &FileSeen, recorded: &RangeInclusive<i64>) -> FileState {
+/// Of a file system that is not mounted any more nothing can be asked, and nothing on it has changed since; of
+/// a remote one nothing is asked. What was written during the start may be a file that the start has made.
+fn state_without_asking(seen: &FileSeen, recorded: &RangeInclusive<i64>) -> FileState {
     match recorded.contains(&seen.mtime_ns) {
         true => FileState::Made,
         false => FileState::Present,
     }
 }
 
-fn state_at(seen: &FileSeen, at: &Resolved<'_>) -> FileState {
+fn state_at(seen: &FileSeen, at: &Resolved<'_>, recorded: &RangeInclusive<i64>) -> FileState {
     // A server, or a program, may never answer.
+    if at.mount.is_some_and(|mount| mount.is_remote) {
+        return state_without_asking(seen, recorded);
+    }
     if at
         .mount
         .is_some_and(|mount| mount.fstype != "overlay" && kind_of(&mount.fstype) == Kind::Other)

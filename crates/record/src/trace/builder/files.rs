@@ -8,7 +8,7 @@ use super::shares::Taken;
 use crate::kernel::event::{Dev, FileSeen, Location, Place, UseSeen};
 use crate::limits::{FILE_BYTES, FILE_IDS, FILES, FILESYSTEMS, MAPPINGS};
 use crate::trace::layers::Layers;
-use crate::trace::mounts::{Mount, Mounts, is_local};
+use crate::trace::mounts::{Mount, Mounts, is_learned};
 use crate::trace::places::resolve;
 use headstart_model::trace::{File, FileState, Filesystem, Mapping};
 use headstart_model::{FilePath, PageRange};
@@ -273,7 +273,10 @@ impl Files {
                 continue;
             }
             let path = FilePath::from(fate.path);
+            // A boot reads nothing ahead on remote file systems: servers come late.
+            let in_vain = without_foreign && fate.mount.as_ref().is_some_and(|mount| mount.is_remote);
             let state = match fate.state {
+                _ if in_vain => FileState::Unreachable,
                 FileState::Present if is_made(&path, &seen, &recorded) => FileState::Made,
                 state => state,
             };
@@ -296,7 +299,7 @@ impl Files {
                     return None;
                 }
                 Some(*filesystems.entry(mount.id).or_insert_with(|| {
-                    named.filesystems.push(describe(mount));
+                    named.filesystems.push(describe(mount, in_vain));
                     next as u32
                 }))
             });
@@ -372,14 +375,14 @@ fn length_of(location: &Location) -> usize {
     }
 }
 
-fn describe(mount: &Mount) -> Filesystem {
+fn describe(mount: &Mount, in_vain: bool) -> Filesystem {
     Filesystem {
         major: mount.major,
         minor: mount.minor,
         fstype: mount.fstype.clone(),
         mount_point: mount.mount_point.clone(),
         // What is told as an overlay's file is one of which the layer is not seen.
-        local: is_local(mount) || mount.fstype == "overlay",
+        local: is_learned(mount) && !in_vain || mount.fstype == "overlay",
     }
 }
 
