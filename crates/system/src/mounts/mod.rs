@@ -8,15 +8,14 @@
 mod by_device;
 mod cached_table;
 mod followed_table;
-mod fstype;
 mod mounted_at;
 pub mod notes;
 mod overlay;
 mod root;
 
+pub use crate::file_systems::{Kind, inodes_last, is_local, kind_of, kind_of_magic};
 pub use by_device::WAYS;
 pub use followed_table::Followed;
-pub use fstype::{Kind, inodes_last, is_local, kind_of, kind_of_magic};
 pub use overlay::Overlay;
 pub(crate) use root::{INSIDE, Inside, LOOK};
 
