@@ -76,8 +76,9 @@ pub fn lacking() -> Option<String> {
     if let Some(left) = memory.filter(|left| *left < MEMORY + KERNEL_MEMORY) {
         return Some(format!("its control group may take {left} bytes of memory more"));
     }
-    (groups.are_hidden)
-        .then(|| "the limits of its control group cannot be read: /sys/fs/cgroup is not to be seen".into())
+    (groups.are_hidden).then(|| {
+        "the limits of its control group cannot be read: /sys/fs/cgroup or /proc is not visible".into()
+    })
 }
 
 /// What the kernel keeps for a recording, bytes.

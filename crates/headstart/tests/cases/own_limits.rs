@@ -126,18 +126,18 @@ fn each_task_that_a_command_may_begin_it_can_begin() {
         let group = Group::new("pids", &[("pids.max", "pids.max", most)]);
         let with = "$H run --name t --";
         let filtered_with = format!("{filtered} {with}");
-        // Where nothing tells of the limit.
-        let hidden = "unshare -m sh -c 'mount -t tmpfs t /sys && exec \"$@\"' sh";
-        let hidden_with = format!("{hidden} {with}");
-        let ways = ["", with, with, filtered, &filtered_with, &filtered_with];
+        let ways = ["", with, with, filtered, &filtered_with, &filtered_with].map(String::from);
+        // Where nothing shows the limit, or which group it is.
+        let ways_hidden = ["/sys", "/proc"].into_iter().flat_map(|place| {
+            let hidden = format!("unshare -m sh -c 'mount -t tmpfs t {place} && exec \"$@\"' sh");
+            let with = format!("{hidden} {with}");
+            [hidden, with.clone(), with]
+        });
         // It takes a task itself, to mount.
-        let ways_hidden = [hidden, &hidden_with, &hidden_with]
-            .into_iter()
-            .filter(|_| most > 1);
-        for before in ways.into_iter().chain(ways_hidden) {
+        for before in ways.into_iter().chain(ways_hidden.filter(|_| most > 1)) {
             let command = format!("/usr/bin/python3 f.py {forks}");
             assert_eq!(
-                within(&case, &group, before, &command),
+                within(&case, &group, &before, &command),
                 (0, String::new()),
                 "{most} {forks} {before}"
             );

@@ -9,7 +9,7 @@ use headstart_system::testing::Process;
 use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt, chown};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -78,7 +78,7 @@ fn what_a_user_may_not_read_any_more_is_not_read_for_that_user() {
     fs.remount_cold().unwrap();
     run(theirs(&fs, "one"));
     assert_eq!(kept(&case, &of_nobody, 3)[2].mode, Mode::Replay);
-    assert_eq!(resident(&paths[..1]), 256);
+    assert_whole(&paths[..1]);
     // The same file, which is another's by now.
     owned(0);
     fs.remount_cold().unwrap();
@@ -86,6 +86,13 @@ fn what_a_user_may_not_read_any_more_is_not_read_for_that_user() {
     assert_eq!(kept(&case, &of_nobody, 4)[3].mode, Mode::Replay);
     assert_eq!(resident(&paths[..1]), 0);
     daemon.stop();
+}
+
+/// Asserts that a file of 256 pages was read ahead. A few pages may be gone again: a kernel that reclaims idle memory proactively
+/// (DAMON's `pageout`) judges by regions, so it also takes single pages that are seconds old.
+fn assert_whole(paths: &[PathBuf]) {
+    let pages = resident(paths);
+    assert!((250..=256).contains(&pages), "{pages} pages of 256 in memory");
 }
 
 #[test]
@@ -112,7 +119,7 @@ fn what_lies_where_a_user_may_not_go_any_more_is_not_read_for_that_user() {
     fs.remount_cold().unwrap();
     run(theirs(&fs, "one"));
     assert_eq!(kept(&case, &of_nobody, 3)[2].mode, Mode::Replay);
-    assert_eq!(resident(std::slice::from_ref(&public)), 256);
+    assert_whole(std::slice::from_ref(&public));
     let_in(0o700);
     fs.remount_cold().unwrap();
     run(theirs(&fs, "one"));

@@ -45,7 +45,7 @@ pub struct Limits {
     pub memory: Option<Limit>,
     /// How many more tasks may begin; `None` if there is no limit, or it cannot be read.
     pub tasks: Option<u64>,
-    /// Whether there may be limits that cannot be read, for the cgroup file system is not to be seen here.
+    /// Whether there may be limits that cannot be read, for the cgroup file system or /proc is not visible here.
     pub are_hidden: bool,
 }
 
@@ -61,9 +61,12 @@ pub fn limits_even_hidden() -> Limits {
 }
 
 fn read_limits(shows_hidden: bool) -> Limits {
-    // A kernel without cgroups has no such file.
     let (Ok(text), Ok(mounts)) = (std::fs::read_to_string("/proc/self/cgroup"), MountTable::read()) else {
-        return Limits::default();
+        // A kernel without cgroups has no such file. Without /proc nothing says which group this is.
+        return Limits {
+            are_hidden: !Path::new("/proc/self/stat").exists() || Path::new("/proc/self/cgroup").exists(),
+            ..Limits::default()
+        };
     };
     let (mut memory, mut tasks) = (groups(&text, &mounts, "memory"), groups(&text, &mounts, "pids"));
     let may_be_limited = !is_first_namespace();
