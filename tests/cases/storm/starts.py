@@ -1,5 +1,6 @@
 """Processes that a step starts, and what came of them."""
 
+import mmap
 import os
 import select
 import signal
@@ -9,8 +10,6 @@ import linux
 
 # No test judges by the clock: whoever takes longer hangs.
 HANGS_AFTER = 150
-# What the storm's own process says that cannot become what it is to start: under a low limit Python has no room for the words.
-NOT_BEGUN = b"the script itself"
 # Those of which no status was taken yet, by number.
 living = {}
 # Called when a start takes too long: they let go what not even SIGKILL ends, as a request that a FUSE server has taken.
@@ -23,6 +22,8 @@ class Start:
     def __init__(self, words, conditions=(), environment=None, directory=None, stdin=b"", argv0=None, group=False):
         self.words = [os.fsencode(word) for word in words]
         self.raw, self.stopped, self.late = None, False, False
+        # Memory of both processes: the new one's standard error may be closed.
+        self._has_failed = mmap.mmap(-1, 1)
         self.begun = time.monotonic()
         self.ends = {}
         out, err, feed = os.pipe(), os.pipe(), os.pipe()
@@ -48,8 +49,8 @@ class Start:
                 for condition in sorted(conditions, key=lambda one: one.rank):
                     condition.apply()
                 code = execute(self.words, environment, argv0)
-            except BaseException as error:
-                os.write(2, NOT_BEGUN + f": {error!r}\n".encode())
+            except BaseException:
+                self._has_failed[0] = 1
             finally:
                 os._exit(code)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -67,6 +68,11 @@ class Start:
     @property
     def err(self):
         return bytes(self._kept[self._err])
+
+    @property
+    def has_begun(self):
+        """Whether the new process could try to execute the words: under a low limit Python has no room for them."""
+        return self._has_failed[0] == 0
 
     @property
     def done(self):

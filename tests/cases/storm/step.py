@@ -10,7 +10,7 @@ import events
 import linux
 import signals
 from random import Random
-from starts import NOT_BEGUN, Start, drive, reap, send
+from starts import Start, drive, reap, send
 
 ENVIRONMENT = {b"PATH": b"/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", b"HOME": b"/nonexistent", b"LANG": b"C"}
 # Longer than any start is recorded and finished for.
@@ -207,7 +207,7 @@ class Step:
         own = [line for line in start.err.splitlines(True) if line.startswith(b"headstart: ") and b"headstart: cannot run" not in line]
         rest = b"".join(line for line in start.err.splitlines(True) if not line.startswith(b"headstart: "))
         where = turn if isinstance(turn, str) else f"start {turn + 1}"
-        if NOT_BEGUN in start.err or NOT_BEGUN in plain.err:
+        if not (start.has_begun and plain.has_begun):
             return self.storm.count("not begun")
         if self.is_skipped and plain.err:
             # What it leaves out it had complained of.
