@@ -202,7 +202,7 @@ test: check build-static
 test-all: export HEADSTART_TESTS_LONG = 1
 test-all: test test-kernels test-packages test-image test-reproducible
 	HEADSTART_BIN=$(abspath $(BIN)) tests/acceptance/run --ignored
-	$(CARGO) test -j$(JOBS) --locked -p headstart-report --test report -- --ignored
+	$(CARGO) test -j$(JOBS) --locked -p headstart-inspect --test report -- --ignored
 	HEADSTART=$(abspath $(BIN)) tests/cases/run 6.1 6.12
 	fuzz/run 360
 	tests/debian13/run

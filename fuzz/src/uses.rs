@@ -9,10 +9,10 @@ use headstart_model::profile::Policy;
 use headstart_model::{FilePath, Outcome, PageRange, Profile, Trace, testing};
 use headstart_plan::floor::{above_floor, floor, needs};
 use headstart_plan::{PlanOptions, plan, recorded_metadata, wanted};
-use headstart_report::diff::{Side, diff, plan_side, profile_side, trace_side};
-use headstart_report::explain::{Known, Now, explain};
-use headstart_report::export;
-use headstart_report::{outcome, plan as plans, profile as profiles, trace as traces};
+use headstart_inspect::diff::{Side, diff, plan_side, profile_side, trace_side};
+use headstart_inspect::explain::{Known, Now, explain};
+use headstart_inspect::export;
+use headstart_inspect::{outcome, plan as plans, profile as profiles, trace as traces};
 use peak_alloc::PeakAlloc;
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
@@ -57,7 +57,7 @@ fn show(document: &impl Serialize, text: impl Display) {
 
 fn compare(kind: &'static str, a: &Side, b: &Side) {
     let diff = diff(kind, a, b);
-    show(&diff, headstart_report::diff::text(&diff, ALL));
+    show(&diff, headstart_inspect::diff::text(&diff, ALL));
 }
 
 fn explained(path: &FilePath, profile: Option<&Profile>, file: Option<&PlanFile>) {
@@ -70,7 +70,7 @@ fn explained(path: &FilePath, profile: Option<&Profile>, file: Option<&PlanFile>
         excluded: None,
     };
     let it = explain(path, known);
-    show(&it, headstart_report::explain::text(&it));
+    show(&it, headstart_inspect::explain::text(&it));
 }
 
 fn options() -> LearnOptions {
@@ -313,6 +313,6 @@ fn an_outcome(bytes: &[u8], memory: &PeakAlloc) {
         let all = vec![it; 50];
         let comparison = headstart_learn::verdict::compare(&all);
         headstart_learn::verdict::slower(&all);
-        headstart_report::status::verdict(&comparison);
+        headstart_inspect::status::verdict(&comparison);
     });
 }

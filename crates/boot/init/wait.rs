@@ -4,7 +4,7 @@
 /// Longer than headstart, which gives a word each second, goes without one, ms.
 const PATIENCE_MS: i64 = 10_000;
 /// The longest in all, ms: headstart lets nobody wait longer than three minutes from its first read on
-/// (`src/barrier.rs`), before which it is read itself. No word extends this.
+/// (`src/wait/how_long.rs`), before which it is read itself. No word extends this.
 const LONGEST_MS: i64 = 200_000;
 /// The longest that a generator waits, ms: systemd ends those that take 90 s (`DEFAULT_TIMEOUT_USEC`), and
 /// complains.

@@ -1,12 +1,12 @@
 //! What the process that serves a boot knows of it, from its first instant to its end.
 
-use crate::barrier::Barrier;
 use crate::boot_report::BootReport;
 use crate::cmdline::Wish;
 use crate::memory::Need;
 use crate::own_cpu_time::OwnCpuTime;
 use crate::persistence::Persistence;
 use crate::replays::Replays;
+use crate::wait::how_long::Barrier;
 use headstart_model::Key;
 use headstart_start::config::Config;
 use headstart_start::{Notes, Start};

@@ -1,7 +1,6 @@
 //! The beginning of a boot: what is done for it is decided, the boot-failure guard taken, and the replay
 //! begun.
 
-use crate::barrier::{LONGEST_ELSEWHERE, LONGEST_ON_ONE_HEAD};
 use crate::boot::{Boot, StateId};
 use crate::boot_report::WayIn;
 use crate::cmdline::Wish;
@@ -10,6 +9,7 @@ use crate::persistence::Persistence;
 use crate::replays::Replays;
 use crate::root_after_check::make_root_writable;
 use crate::this_boot::RUN;
+use crate::wait::how_long::{LONGEST_ELSEWHERE, LONGEST_ON_ONE_HEAD};
 use headstart_model::plan::PlanFile;
 use headstart_start::decide::Decision;
 use headstart_start::{Start, plan_of_state, waits_on_one_head};

@@ -4,7 +4,7 @@
 use crate::boot_report::WayIn;
 use crate::marks;
 pub use crate::program::ahead::OF_HEADSTART;
-use crate::waiters::{Waiters, is_process_1_waiting};
+use crate::wait::who::{Waiters, is_process_1_waiting};
 use anyhow::{Context, Result};
 use headstart_store::Store;
 use headstart_system::launch::ReadyPipe;

@@ -5,7 +5,7 @@
 //!  initramfs hook, or `init=`, or else the first unit of sysinit
 //!        │
 //!   [`run`]  boot-failure guard ── taken before the first request and the recorder (`guard`)
-//!        │   [`replays`]  a device's part begins when it is mounted; who would catch up waits (`barrier`)
+//!        │   [`replays`]  a device's part begins when it is mounted; who would catch up waits ([`wait`])
 //!        │   recorder     from the same instant, everybody but this process
 //!        │   [`end`]      systemd has finished, a session has begun, quiet; or 120 s
 //!        ▼
@@ -16,7 +16,6 @@
 //! Nothing here can make a boot fail: nobody waits for this process without a limit, and whatever goes wrong
 //! is a line in the log and in `headstart boot status`.
 
-mod barrier;
 mod boot;
 pub mod boot_report;
 mod boot_signs;
@@ -46,7 +45,7 @@ mod sessions;
 mod stages;
 mod this_boot;
 pub mod units;
-pub mod waiters;
+pub mod wait;
 
 pub use guard::GIVEN_UP;
 pub use image::state_below;

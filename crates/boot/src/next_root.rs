@@ -5,7 +5,7 @@
 //! the root: that is waited for. By then systemd has ended what it wanted to end, so the name that made it
 //! spare this process can go.
 
-use crate::waiters::FROM_INITRAMFS;
+use crate::wait::who::FROM_INITRAMFS;
 use anyhow::{Context, Result, bail};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use std::os::fd::OwnedFd;

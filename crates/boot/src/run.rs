@@ -1,6 +1,5 @@
 //! One boot, from the first instant to what was learned from it.
 
-use crate::barrier::Barrier;
 use crate::boot::{Boot, StateId};
 use crate::boot_report::{BootReport, WayIn};
 use crate::boot_signs::BootSigns;
@@ -18,7 +17,8 @@ use crate::recording::Recording;
 use crate::replays::Replays;
 use crate::this_boot::{RUN, boot_id, key, make_run};
 use crate::units::NAME;
-use crate::waiters::Waiters;
+use crate::wait::how_long::Barrier;
+use crate::wait::who::Waiters;
 use anyhow::{Context, Result};
 use headstart_record::{Options, RecordError, Recorder, Unrecorded};
 use headstart_start::config;

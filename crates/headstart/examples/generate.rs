@@ -16,7 +16,7 @@ fn main() -> Result<()> {
         .nth(1)
         .context("give the directory to write to")?;
     let directory = PathBuf::from(directory);
-    let mut command = headstart_inspect::definition();
+    let mut command = headstart_user_commands::definition();
     let make = |name: &str| -> Result<PathBuf> {
         let directory = directory.join(name);
         fs::create_dir_all(&directory).with_context(|| directory.display().to_string())?;

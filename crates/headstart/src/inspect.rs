@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    headstart_inspect::main()
+    headstart_user_commands::main()
 }

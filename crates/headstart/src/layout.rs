@@ -3,13 +3,13 @@
 
 use anyhow::{Result, bail};
 use clap::{Parser, Subcommand};
-use headstart_command::Cli;
-use headstart_command::commands::layout::{Args, What};
 use headstart_layout::{
     Bounds, State, apply_to, failed_text, items_text, kept_text, order_text, orders, status, underway,
 };
 use headstart_start::progress::Progress;
 use headstart_start::{complain, now_unix_ns, store};
+use headstart_start_commands::Cli;
+use headstart_start_commands::commands::layout::{Args, What};
 use headstart_system::launch::survive_file_limit;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -25,7 +25,7 @@ fn main() -> ExitCode {
     survive_file_limit();
     let cli = Cli::<Command>::parse();
     let Command::Layout(args) = cli.command;
-    headstart_command::ended(run(args, cli.state))
+    headstart_start_commands::ended(run(args, cli.state))
 }
 
 fn run(args: Args, state: Option<PathBuf>) -> Result<()> {

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    headstart_command::main()
+    headstart_start_commands::main()
 }

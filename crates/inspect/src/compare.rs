@@ -1,114 +1,317 @@
-//! What devices read during a start, whose it is, and whether the plan had it: where that comes from, joined.
+//! What devices read during a start, whose it is, and whether the plan had it.
 
-use crate::owners::{Named, Place, find, places};
-use anyhow::{Context, Result, bail};
-use headstart_compare::{Comparison, Input, compare, of_activity, wanted};
-use headstart_model::blocks::Part;
-use headstart_model::machine::ByteRange;
-use headstart_model::plan::PlanFile;
-use headstart_model::trace::{FileState, Trace};
-use headstart_model::{FilePath, Key, human};
-use headstart_start::keys;
-use headstart_start::progress::Progress;
-use headstart_store::Store;
-use headstart_system::mounts::MountTable;
-use std::collections::HashSet;
-use std::ffi::OsString;
-use std::time::{Duration, Instant};
+use crate::ROWS;
+use crate::human::{bytes, duration, percent};
+use crate::table::{COLUMNS, Table, Written, facts, section, sentences};
+use headstart_compare::{Block, Comparison, Count, FileTotal, Had, Split};
+use std::fmt;
 
-/// Joins what devices read with whose it is and with a plan. Owners are looked for until `limit` has passed.
-pub fn reads(trace: &Trace, plan: Option<&PlanFile>, limit: Duration) -> Result<Comparison> {
-    let progress = Progress::for_terminal();
-    let (reads, lost) = of_activity(trace)
-        .context("the trace does not tell what devices read: record it with `headstart record --chart`")?;
-    let deadline = Instant::now() + limit;
-    let mounts = MountTable::read().context("cannot read the mount table")?;
-    let parts: Vec<Part> = places_of_trace(trace, &mounts)
-        .into_iter()
-        .map(|place| {
-            let bytes = wanted(&reads, &place.part);
-            let named = named(trace, &mounts, &place);
-            match bytes.is_empty() {
-                true => place.part,
-                false => search(&mounts, place, &bytes, &named, deadline, &progress),
-            }
-        })
-        .collect();
-    if parts.is_empty() {
-        bail!(
-            "no file system of the trace is mounted from a block device now: mount what it was recorded on"
+/// For people; `list_blocks` is whether every piece of every read is listed.
+pub fn text(comparison: &Comparison, list_blocks: bool) -> impl fmt::Display {
+    Written(move |f: &mut fmt::Formatter<'_>| {
+        f.write_str(&head(comparison))?;
+        f.write_str(&section("By kind", &kinds(comparison)))?;
+        f.write_str(&section("By file", &files(comparison)))?;
+        if comparison.parts.len() > 1 {
+            f.write_str(&section("By file system", &parts(comparison)))?;
+        }
+        if !comparison.unexplained.is_empty() {
+            let sizes: Vec<(String, String)> = comparison
+                .unexplained
+                .iter()
+                .map(|it| (bytes(it.bytes), it.why.clone()))
+                .collect();
+            let pairs = sizes.iter().map(|(size, why)| (size.as_str(), why.clone()));
+            write!(f, "\nNot explained\n{}", sentences(COLUMNS, pairs))?;
+        }
+        match list_blocks {
+            true => blocks(comparison, f),
+            false => Ok(()),
+        }
+    })
+}
+
+fn count(count: Count) -> String {
+    format!("{} requests, {}", count.requests, bytes(count.bytes))
+}
+
+fn head(comparison: &Comparison) -> String {
+    let mut lines = vec![
+        ("plan", comparison.key.clone().unwrap_or_else(|| "none".into())),
+        ("read", count(comparison.read)),
+        (
+            "explained",
+            format!(
+                "{} ({})",
+                bytes(comparison.explained),
+                percent(comparison.explained, comparison.read.bytes)
+            ),
+        ),
+    ];
+    if let Some(had) = comparison.had {
+        for (name, part) in names(had) {
+            lines.push((
+                name,
+                format!("{} ({})", bytes(part), percent(part, comparison.explained)),
+            ));
+        }
+    }
+    for (name, part) in [
+        ("not during it", comparison.outside),
+        ("other devices", comparison.elsewhere),
+    ] {
+        if part.requests > 0 {
+            lines.push((name, count(part)));
+        }
+    }
+    if comparison.lost > 0 {
+        lines.push((
+            "lost",
+            format!("{} events: not all reads are here", comparison.lost),
+        ));
+    }
+    facts(lines)
+}
+
+fn names(had: Split) -> [(&'static str, u64); 4] {
+    [
+        ("found", had.found),
+        ("late", had.late),
+        ("missing", had.missing),
+        ("by look-ups", had.by_lookup),
+    ]
+}
+
+fn cells(planned: bool, had: Split) -> Vec<String> {
+    match planned {
+        true => names(had).map(|(_, part)| bytes(part)).into(),
+        false => Vec::new(),
+    }
+}
+
+fn kinds(comparison: &Comparison) -> Table {
+    let planned = comparison.had.is_some();
+    let heads = [">read", ">found", ">late", ">missing", ">by look-ups", "kind"];
+    let mut table = match planned {
+        true => Table::new(&heads),
+        false => Table::new(&[">read", "kind"]),
+    };
+    for total in &comparison.kinds {
+        let mut row = vec![bytes(total.bytes)];
+        row.extend(cells(planned, total.had));
+        row.push(total.kind.name().into());
+        table.row(row);
+    }
+    table
+}
+
+fn files(comparison: &Comparison) -> Table {
+    let mut table = match comparison.had {
+        Some(_) => Table::new(&[">data", ">metadata", ">found", ">late", ">missing", "file"]),
+        None => Table::new(&[">data", ">metadata", "file"]),
+    }
+    .wrapped();
+    for file in comparison.files.iter().take(ROWS) {
+        let mut row = vec![bytes(file.data), bytes(file.metadata)];
+        row.extend(cells(comparison.had.is_some(), file.had).into_iter().take(3));
+        row.push(name(file));
+        table.row(row);
+    }
+    let rest = comparison.files.len().saturating_sub(ROWS);
+    if rest > 0 {
+        let (mut data, mut metadata) = (0, 0);
+        for file in &comparison.files[ROWS..] {
+            data += file.data;
+            metadata += file.metadata;
+        }
+        let mut row = vec![bytes(data), bytes(metadata)];
+        row.extend(
+            cells(comparison.had.is_some(), Split::default())
+                .iter()
+                .take(3)
+                .map(|_| String::new()),
         );
+        row.push(format!("({rest} more: --json)"));
+        table.row(row);
     }
-    progress.show("joining reads, their owners and the plan");
-    let plan = plan.map(|file| file.plan()).transpose().context("the plan")?;
-    Ok(compare(&Input {
-        trace,
-        reads: &reads,
-        lost,
-        parts: &parts,
-        plan,
-    })?)
+    table
 }
 
-/// Looks for owners, and tells how far it is.
-fn search(
-    mounts: &MountTable,
-    place: Place,
-    bytes: &[ByteRange],
-    named: &Named,
-    deadline: Instant,
-    progress: &Progress,
-) -> Part {
-    let point = place.part.mount_point.to_string();
-    let tell = |left: u64| progress.show(&format!("{} of {point} without an owner yet", human::bytes(left)));
-    find(mounts, place, bytes, named, deadline, &tell)
-}
-
-/// The plan of the start that a trace is of; `None` if there is none. What is damaged goes to `tell`.
-pub fn plan_of_trace(store: &Store, trace: &Trace, mut tell: impl FnMut(String)) -> Option<PlanFile> {
-    let words: Vec<OsString> = trace.meta.command.iter().map(OsString::from).collect();
-    let key = match words.is_empty() {
-        true => Key::new("boot").ok(),
-        false => keys::of_command(&words).ok(),
-    };
-    store.key(&key?).plan().or_tell(&mut tell)
-}
-
-/// All places of the whole devices that file systems of the trace are on.
-fn places_of_trace(trace: &Trace, mounts: &MountTable) -> Vec<Place> {
-    let places = places(mounts);
-    let mut points: HashSet<&FilePath> = HashSet::new();
-    for filesystem in trace.filesystems.iter().filter(|it| it.local) {
-        // Where it is mounted several times, the place is known by another.
-        let now = mounts.lookup(filesystem.mount_point.as_bytes());
-        let now =
-            now.filter(|now| now.mount_point == filesystem.mount_point && now.fstype == filesystem.fstype);
-        let place = now.and_then(|mount| mounts.by_device(mount.major, mount.minor));
-        points.extend(now.map(|mount| &mount.mount_point));
-        points.extend(place.map(|mount| &mount.mount_point));
+fn name(file: &FileTotal) -> String {
+    match &file.path {
+        Some(path) => path.to_string(),
+        None => format!("inode {} of {}", file.inode, file.mount_point),
     }
-    let devices: HashSet<(u32, u32)> = places
-        .iter()
-        .filter(|place| points.contains(&place.part.mount_point))
-        .map(|place| (place.part.major, place.part.minor))
-        .collect();
-    places
-        .into_iter()
-        .filter(|place| devices.contains(&(place.part.major, place.part.minor)))
-        .collect()
 }
 
-/// The files of a trace that are on a place.
-fn named(trace: &Trace, mounts: &MountTable, place: &Place) -> Named {
-    let device = |path: &FilePath| {
-        mounts
-            .lookup(path.as_bytes())
-            .map(|mount| (mount.major, mount.minor))
-    };
-    let here = device(&place.part.mount_point);
-    let files = trace.files.iter().filter(|file| file.state == FileState::Present);
-    files
-        .filter(|file| here.is_some() && device(&file.path) == here)
-        .map(|file| (file.inode, file.path.clone()))
-        .collect()
+fn parts(comparison: &Comparison) -> Table {
+    let mut table = Table::new(&[">read", ">explained", "type", "device", "mounted at"]).wrapped();
+    for part in comparison.parts.iter().filter(|part| part.bytes > 0) {
+        table.row([
+            bytes(part.bytes),
+            percent(part.explained, part.bytes),
+            part.fstype.clone(),
+            part.device.clone(),
+            part.mount_point.to_string(),
+        ]);
+    }
+    table
+}
+
+/// One line a piece, written as it is made: there may be hundreds of thousands.
+fn blocks(comparison: &Comparison, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    writeln!(f, "\nBlocks: time, device, sector, size, whether planned, whose")?;
+    for block in &comparison.blocks {
+        let time = match block.time_ns {
+            Some(ns) if ns < 0 => format!("-{}", duration(ns.unsigned_abs())),
+            Some(ns) => duration(ns.unsigned_abs()),
+            None => "-".into(),
+        };
+        let had = match block.had {
+            Some(Had::Found) => "found",
+            Some(Had::Late) => "late",
+            Some(Had::Missing) => "missing",
+            Some(Had::ByLookup) => "by look-up",
+            None => "-",
+        };
+        writeln!(
+            f,
+            "{time} {}:{} {} {} {had} {}",
+            block.major,
+            block.minor,
+            block.sector,
+            bytes(block.bytes),
+            owner_text(comparison, block)
+        )?;
+    }
+    Ok(())
+}
+
+fn owner_text(comparison: &Comparison, block: &Block) -> String {
+    let kind = block.kind.map_or("not explained", |kind| kind.name());
+    let file = block
+        .file
+        .and_then(|file| comparison.files.get(file))
+        .map(name)
+        .unwrap_or_default();
+    let at = block
+        .offset
+        .map_or(String::new(), |offset| format!(" at {offset}"));
+    let text = format!("{kind} {file}{at}");
+    crate::human::printable(text.trim_end())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headstart_compare::{DeviceTotal, KindTotal, Unexplained};
+    use headstart_model::blocks::Kind;
+
+    fn comparison(path: &str) -> Comparison {
+        let had = Split {
+            found: 1 << 20,
+            late: 4096,
+            missing: 8192,
+            by_lookup: 0,
+        };
+        Comparison {
+            key: Some("k".into()),
+            read: Count {
+                requests: 12,
+                bytes: 2 << 20,
+            },
+            explained: (2 << 20) - 4096,
+            explained_share: 0.998,
+            had: Some(had),
+            outside: Count {
+                requests: 2,
+                bytes: 8192,
+            },
+            elsewhere: Count::default(),
+            lost: 3,
+            kinds: vec![KindTotal {
+                kind: Kind::Data,
+                bytes: 2 << 20,
+                had,
+            }],
+            files: vec![
+                FileTotal {
+                    path: Some(path.into()),
+                    inode: 12,
+                    mount_point: "/".into(),
+                    data: 1 << 20,
+                    metadata: 0,
+                    had,
+                },
+                FileTotal {
+                    path: None,
+                    inode: 13,
+                    mount_point: "/".into(),
+                    data: 0,
+                    metadata: 4096,
+                    had,
+                },
+            ],
+            parts: Vec::new(),
+            devices: vec![DeviceTotal {
+                major: 8,
+                minor: 0,
+                read: Count::default(),
+                explained: 0,
+            }],
+            unexplained: vec![Unexplained {
+                why: "word ".repeat(40),
+                bytes: 4096,
+            }],
+            blocks: vec![Block {
+                time_ns: Some(-2_000_000),
+                major: 8,
+                minor: 0,
+                sector: 2048,
+                bytes: 4096,
+                kind: Some(Kind::Data),
+                file: Some(0),
+                offset: Some(8192),
+                had: Some(Had::Late),
+            }],
+        }
+    }
+
+    #[test]
+    fn the_text_fits_a_terminal_whatever_paths_are() {
+        for path in [
+            "/usr/bin/python3",
+            &format!("/{}", "long/".repeat(100)),
+            "/a\n\u{1b}[2J\"<b>",
+        ] {
+            let mut first = comparison(path);
+            (0..ROWS).for_each(|_| first.files.extend(comparison(path).files));
+            let text = text(&first, false).to_string();
+            for line in text.lines() {
+                assert!(
+                    line.chars().count() <= COLUMNS,
+                    "{} columns: {line}",
+                    line.chars().count()
+                );
+            }
+            assert!(!text.contains('\u{1b}'));
+            for part in [
+                "99.8 %",
+                "(17 more: --json)",
+                "not during it",
+                "3 events",
+                "Not explained",
+            ] {
+                assert!(text.contains(part), "{part}: {text}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_piece_is_a_line() {
+        let comparison = comparison("/a\nb");
+        let text = text(&comparison, true).to_string();
+        let line = text.lines().last().unwrap();
+        assert_eq!(line, "-2.00 ms 8:0 2048 4.00 KiB late data /a\\nb at 8192");
+    }
 }

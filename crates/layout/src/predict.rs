@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn on_ext4_all_is_written_twice_and_a_bound_of_the_rate_counts() {
         const MIB: u64 = 1 << 20;
-        let of = |fstype, rate| {
+        let writes_and_takes = |fstype, rate| {
             let mut device = machine(vec![], DeviceClass::Disk, fstype).devices.remove(0);
             device.cost.bandwidth = (10 * MIB) as f64;
             let now = Prediction {
@@ -103,9 +103,9 @@ mod tests {
             let price = price(100 * MIB, &now, &device, rate);
             (price.writes_bytes / MIB, price.takes_ns / 1_000_000_000)
         };
-        assert_eq!(of("ext4", None), (200, 35));
-        assert_eq!(of("xfs", None), (100, 25));
-        assert_eq!(of("ext4", Some(MIB)), (200, 200));
-        assert_eq!(of("ext4", Some(0)).0, 200);
+        assert_eq!(writes_and_takes("ext4", None), (200, 35));
+        assert_eq!(writes_and_takes("xfs", None), (100, 25));
+        assert_eq!(writes_and_takes("ext4", Some(MIB)), (200, 200));
+        assert_eq!(writes_and_takes("ext4", Some(0)).0, 200);
     }
 }

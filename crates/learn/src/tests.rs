@@ -292,13 +292,13 @@ fn a_window_lies_within_its_mapping() {
 #[test]
 fn what_a_window_hides_keeps_its_weight() {
     // By events that do not tell what was mapped with a folio.
-    let of = |uses: &[(u64, u32, UseKind)]| {
+    let traced = |uses: &[(u64, u32, UseKind)]| {
         let mut trace = trace(100, uses);
         trace.meta.backend = Backend::Tracefs;
         trace
     };
-    let first = of(&[(5, 1, UseKind::Fault), (20, 1, UseKind::Fault)]);
-    let hidden = of(&[(9, 16, UseKind::Around), (10, 1, UseKind::Fault)]);
+    let first = traced(&[(5, 1, UseKind::Fault), (20, 1, UseKind::Fault)]);
+    let hidden = traced(&[(9, 16, UseKind::Around), (10, 1, UseKind::Fault)]);
     let mut profile = learned(Policy::Decay, &[first]);
     for _ in 0..5 {
         profile = learn(

@@ -6,8 +6,8 @@
 mod cached;
 mod data;
 mod deadlines;
-mod fill;
 pub mod floor;
+mod lazily_filled;
 mod metadata;
 mod named_requests;
 mod neighbours;
@@ -153,7 +153,7 @@ pub fn plan(
     // Paths again, which ordering has no use for.
     drop(files.index);
     let order = order::order(&mut requests, machine, budget, start);
-    let fills = fill::fills(&requests[..requests.len().min(order.cut as usize)], machine);
+    let fills = lazily_filled::fills(&requests[..requests.len().min(order.cut as usize)], machine);
     PlanDraft {
         key: profile.key.clone(),
         page_size: machine.page_size,

@@ -254,7 +254,7 @@ mod tests {
             // A parent and its children 11, 12 and 13, of which it waits for all after so many have been
             // looked at.
             let left = Cell::new(None);
-            let of = |pid: u32| {
+            let stat_of = |pid: u32| {
                 let waited = left.get() == Some(0);
                 left.set(left.get().map(|left: u32| left.saturating_sub(1)));
                 match pid {
@@ -264,11 +264,11 @@ mod tests {
                 }
             };
             let mut tree = Tree::default();
-            assert_eq!(tree.sample(10..14, of), 95);
+            assert_eq!(tree.sample(10..14, stat_of), 95);
             left.set(Some(waited_after));
-            let amid = tree.sample([10].into_iter(), of);
+            let amid = tree.sample([10].into_iter(), stat_of);
             assert!(amid <= 95, "{amid} of 95, waited for after {waited_after} looks");
-            assert_eq!(tree.sample([10].into_iter(), of), 95);
+            assert_eq!(tree.sample([10].into_iter(), stat_of), 95);
         }
     }
 

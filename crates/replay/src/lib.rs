@@ -3,7 +3,7 @@
 //! [`Replay::start`] returns at once; the work is done by threads of its own. Devices are served in parallel,
 //! each in passes: the metadata of its file system, read through the block device; look-ups, and where that
 //! metadata was not to be had the opening of files (`ahead`, `ring`); then file data. Beside these, what they
-//! will need of a volume that is filled as it is read is fetched (`fill`). Metadata and data keep the plan's
+//! will need of a volume that is filled as it is read is fetched (`lazily_filled`). Metadata and data keep the plan's
 //! order. A bounded number of requests is in flight (`queue`), so that what the started program itself misses
 //! never queues behind thousands of prefetches. The `governor` watches memory and stops the replay when it
 //! harms more than it helps.
@@ -17,8 +17,8 @@ mod ahead;
 mod apart;
 mod device;
 mod file;
-mod fill;
 mod governor;
+mod lazily_filled;
 mod options;
 mod pace;
 mod queue;

@@ -2,7 +2,7 @@
 
 use crate::device::{Device, Shape};
 use crate::file::{Files, descriptors, descriptors_in_use};
-use crate::fill::Filling;
+use crate::lazily_filled::Filling;
 use crate::options::Options;
 use crate::queue::Queue;
 use crate::request::{Reason, RequestState};

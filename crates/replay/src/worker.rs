@@ -9,8 +9,8 @@
 
 use crate::device::{Device, Shape};
 use crate::file::{Files, PlannedFile};
-use crate::fill::Filling;
 use crate::governor::Governor;
+use crate::lazily_filled::Filling;
 use crate::queue::{Part, Queue};
 use crate::request::{Prepared, Reason, RequestState, absent, bytes_now};
 use crate::threads::together;

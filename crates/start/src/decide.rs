@@ -1,6 +1,6 @@
 //! What is done for a start, decided from what is known before anything is done for it. Pure.
 
-use crate::warmth::Warmth;
+use crate::warm_start::Warmth;
 use headstart_learn::verdict::CONTROL_EVERY_IN_DOUBT;
 use headstart_model::Outcome;
 use headstart_model::outcome::Mode;

@@ -22,7 +22,7 @@ pub mod shutdown_unit;
 mod start;
 mod state;
 mod unmounted_files;
-mod warmth;
+mod warm_start;
 
 pub use arguments::Arguments;
 pub use next_start::{machine_of, plan_of, plan_of_state, waits_on_one_head};

@@ -12,7 +12,7 @@ use crate::Arguments;
 use crate::bypass;
 use crate::decide::{Decision, PriorState, decide};
 use crate::next_start::{machine_of, plan_of_state};
-use crate::warmth::sample_warmth;
+use crate::warm_start::sample_warmth;
 use headstart_model::outcome::{Mode, ReplayReport, Resident};
 use headstart_model::plan::PlanFile;
 use headstart_model::{Key, NamedFiles};

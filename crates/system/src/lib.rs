@@ -19,6 +19,7 @@ pub mod extents;
 mod fanotify;
 pub mod fault_around;
 pub mod features;
+mod file_systems;
 pub mod files;
 pub mod handle;
 pub mod handle_opener;

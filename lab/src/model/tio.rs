@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn a_device_costs_what_its_model_says() {
-        let of = |name: &str| {
+        let class_and_costs = |name: &str| {
             let said = cost(&Model::load(name).unwrap());
             let words: Vec<&str> = said.split(',').collect();
             assert_eq!((words.len(), words[3]), (4, "1"), "{said}");
@@ -237,7 +237,7 @@ mod tests {
             ("lazy", 125.0, 1.0 / 3.0),
             ("flash4ms", 500.0, 0.25),
         ] {
-            let (class, bandwidth, latency) = of(name);
+            let (class, bandwidth, latency) = class_and_costs(name);
             assert_eq!(class, "flash");
             assert!(
                 near(latency, ms) && near(bandwidth, megabytes),
@@ -246,13 +246,13 @@ mod tests {
         }
         // Less than a seek to anywhere and half a turn, for all are asked for at once; the outer quarter is
         // faster than the mean.
-        let (class, bandwidth, latency) = of("disk7200");
+        let (class, bandwidth, latency) = class_and_costs("disk7200");
         assert_eq!(class, "disk");
         assert!(
             (95.0..126.0).contains(&bandwidth) && (2.0..8.9).contains(&latency),
             "{bandwidth} {latency}"
         );
-        assert_eq!(of("none").2, 0.0);
+        assert_eq!(class_and_costs("none").2, 0.0);
     }
 
     #[test]

@@ -171,11 +171,11 @@ fn pair<'a>(
         lookup(base.context("the base has no published setup")?)?,
     );
     let case_report = report.cases.iter().find(|c| c.name == *our_case);
-    let of = |name: &str| {
+    let own = |name: &str| {
         let own = case_report.and_then(|c| c.setup(name)).filter(|s| s.n > 0)?;
         Some(Ours::new(own, published.between.as_ref())).filter(|own| own.mean.is_finite())
     };
-    let (ours, our_base) = (of(our_setup), of(&published.base));
+    let (ours, our_base) = (own(our_setup), own(&published.base));
     Ok(Pair {
         published,
         our_names: [our_case, our_setup],

@@ -344,13 +344,13 @@ mod tests {
             "nothing is read ahead for these"
         );
         let mounts = MountTable::read().unwrap();
-        let of = |path: &str| {
+        let executable = |path: &str| {
             Executable::from_opened(&open_checked(&mounts, Path::new(path), &Expect::default()).unwrap())
         };
         let mut expected = [
-            (of(&program), Role::Program),
-            (of(&interpreter), Role::Interpreter),
-            (of(&bypassed), Role::Program),
+            (executable(&program), Role::Program),
+            (executable(&interpreter), Role::Interpreter),
+            (executable(&bypassed), Role::Program),
         ];
         opened.sort_by_key(|(program, _)| format!("{program:?}"));
         expected.sort_by_key(|(program, _)| format!("{program:?}"));

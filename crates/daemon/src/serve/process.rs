@@ -511,15 +511,15 @@ mod tests {
         child.wait().unwrap();
         assert_eq!(firsts, [true, true, true, false]);
         assert!(is_first_in(dir.path(), "/none", own), "nobody can tell");
-        let of = |is_first, begins: bool| {
+        let key = |is_first, begins: bool| {
             let mut service = process("/usr/bin/job", &["job"]);
             service.cgroup = Some("/system.slice/cron.service".into());
             service.is_first = is_first;
             service.is_service_if(|_| begins);
             service.key().unwrap().to_string()
         };
-        assert_eq!(of(true, false), "cron.service");
-        assert_eq!(of(false, true), "cron.service", "ExecStartPost=");
+        assert_eq!(key(true, false), "cron.service");
+        assert_eq!(key(false, true), "cron.service", "ExecStartPost=");
     }
 
     #[test]

@@ -150,13 +150,17 @@ fn a_wrapper_that_nobody_knows_is_recognised_by_what_it_did() {
             .into_iter()
             .filter(|key| key.contains(&wrapper))
             .collect();
-        let of = |file: &str| {
+        let learned_times = |file: &str| {
             learned
                 .iter()
                 .filter(|key| key.ends_with(&format!(" --wait cat {file}")))
                 .count()
         };
-        assert_eq!((of("big"), of("small")), (1, 1), "{learned:?}");
+        assert_eq!(
+            (learned_times("big"), learned_times("small")),
+            (1, 1),
+            "{learned:?}"
+        );
         // Of the wrapper itself nothing is replayed.
         let statuses = case.json(&["status", "--json"]);
         let own = statuses.as_array().unwrap().iter();

@@ -15,7 +15,7 @@ use std::time::Duration;
 /// Pages of a profile whose paths begin like this, and those of all on the same file system.
 fn pages(entries: &[Entry], disk: &str, prefix: &str) -> (u64, u64) {
     let is_on_disk = |entry: &&Entry| entry.path.to_string().starts_with(disk);
-    let of = |entry: &Entry| {
+    let pages = |entry: &Entry| {
         entry
             .ranges
             .iter()
@@ -24,7 +24,7 @@ fn pages(entries: &[Entry], disk: &str, prefix: &str) -> (u64, u64) {
     };
     let own = |entry: &&Entry| entry.path.to_string().starts_with(prefix);
     let on_disk = || entries.iter().filter(is_on_disk);
-    (on_disk().filter(own).map(of).sum(), on_disk().map(of).sum())
+    (on_disk().filter(own).map(pages).sum(), on_disk().map(pages).sum())
 }
 
 /// A script's key names its interpreter, too.

@@ -500,11 +500,11 @@ fn ids_in_a_users_namespace_have_that_users_share_together() {
 /// The bytes of all files below a directory.
 fn bytes(directory: &Path) -> u64 {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    let of = |entry: fs::DirEntry| match entry.metadata() {
+    let size = |entry: fs::DirEntry| match entry.metadata() {
         Ok(facts) if facts.is_dir() => bytes(&entry.path()),
         facts => facts.map_or(0, |facts| facts.len()),
     };
-    entries.map(of).sum()
+    entries.map(size).sum()
 }
 
 #[test]

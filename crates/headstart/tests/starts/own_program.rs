@@ -34,7 +34,7 @@ fn of_a_cold_headstart_what_a_start_needs_is_read_in_one_go() {
         .data_end;
     disk.remount_cold().unwrap();
     let size = program.metadata().unwrap().len();
-    let of = |from: u64, to: u64| {
+    let resident = |from: u64, to: u64| {
         residency::resident_pages(File::open(&program).unwrap(), from, to - from).unwrap()
     };
     let run = |words: &[&str]| {
@@ -47,14 +47,14 @@ fn of_a_cold_headstart_what_a_start_needs_is_read_in_one_go() {
     assert!(needed < all - all / 4, "{needed} of {all} pages are needed");
     // What nobody waits for comes as it is used.
     run(&["mark", "--help"]);
-    let asked = of(0, size);
+    let asked = resident(0, size);
     assert!(asked < all, "{asked} of {all} pages");
     disk.remount_cold().unwrap();
     run(&["run", "--wait", "--name", "k", "--", "true"]);
     // But for what the kernel takes from memory of its own accord meanwhile.
-    let asked = of(0, end);
+    let asked = resident(0, end);
     assert!(asked >= needed - needed / 20, "{asked} of {needed} pages");
     // Of the rest what learning uses.
-    let (asked, rest) = (of(needed * page, size), all - needed);
+    let (asked, rest) = (resident(needed * page, size), all - needed);
     assert!(asked < rest, "{asked} of {rest} pages");
 }

@@ -164,18 +164,18 @@ mod tests {
         };
         let outer = make(&pool.path().join("image"), &scratch.path().join("outer"));
         let inner = make(&outer.path().join("image"), &scratch.path().join("inner"));
-        let of = |at: &Path| {
+        let free_at = |at: &Path| {
             let device = std::fs::metadata(at).unwrap().dev();
             free((rustix::fs::major(device), rustix::fs::minor(device))).unwrap()
         };
-        let (outer_free, inner_free) = (of(outer.path()), of(inner.path()));
+        let (outer_free, inner_free) = (free_at(outer.path()), free_at(inner.path()));
         assert!(
             outer_free < 40 << 20 && inner_free <= outer_free,
             "{outer_free} {inner_free}"
         );
         let before = std::fs::File::create(pool.path().join("ballast")).unwrap();
         rustix::fs::fallocate(&before, rustix::fs::FallocateFlags::empty(), 0, 20 << 20).unwrap();
-        assert!(of(inner.path()) <= inner_free - (19 << 20));
+        assert!(free_at(inner.path()) <= inner_free - (19 << 20));
         drop(inner);
     }
 

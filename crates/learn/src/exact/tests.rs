@@ -142,7 +142,7 @@ fn another_version_of_the_file_is_not_known() {
 
 #[test]
 fn where_kernels_map_whole_folios_only_bpf_tells_of_that() {
-    let of = |kernel: &str, backend| {
+    let planned_by = |kernel: &str, backend| {
         let mut run = exact(&[3]);
         run.meta.kernel = kernel.into();
         run.meta.backend = backend;
@@ -150,10 +150,14 @@ fn where_kernels_map_whole_folios_only_bpf_tells_of_that() {
         (planned(&profile), profile.exact_at)
     };
     for kernel in ["6.18.3", "6.18", "7.2.1", "7", ""] {
-        assert_eq!(of(kernel, Backend::Tracefs), (vec![(0, 16)], 0), "{kernel}");
-        assert_eq!(of(kernel, Backend::Bpf), (vec![(3, 4)], 2), "{kernel}");
+        assert_eq!(
+            planned_by(kernel, Backend::Tracefs),
+            (vec![(0, 16)], 0),
+            "{kernel}"
+        );
+        assert_eq!(planned_by(kernel, Backend::Bpf), (vec![(3, 4)], 2), "{kernel}");
     }
-    assert_eq!(of(KERNEL, Backend::Tracefs), (vec![(3, 4)], 2));
+    assert_eq!(planned_by(KERNEL, Backend::Tracefs), (vec![(3, 4)], 2));
     // Of pages that were mapped with the folio of a touched one nothing is told.
     let folio = || run(&[(0, 8, UseKind::Around), (3, 1, UseKind::Fault)]);
     assert_eq!(planned(&learned(&[folio(), folio()])), [(0, 8)]);

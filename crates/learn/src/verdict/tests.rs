@@ -228,23 +228,23 @@ fn a_bet_is_fair_but_for_what_a_bettor_is_left_with() {
 
 #[test]
 fn two_replays_that_were_clearly_slower_are_enough_where_cold_starts_are_few() {
-    let of = |replays: &[u64]| {
+    let starts = |replays: &[u64]| {
         let mut outcomes = vec![start(Mode::Record, 500, 0)];
         outcomes.extend(replays.iter().map(|ms| start(Mode::Replay, *ms, 0)));
         outcomes
     };
-    assert_eq!(slower(&of(&[760])), None, "one may be by chance");
-    assert!(slower(&of(&[760, 770])).is_some());
-    let comparison = compare(&of(&[760, 770]));
+    assert_eq!(slower(&starts(&[760])), None, "one may be by chance");
+    assert!(slower(&starts(&[760, 770])).is_some());
+    let comparison = compare(&starts(&[760, 770]));
     assert_eq!((comparison.verdict, comparison.p), (Verdict::Slower, None));
-    assert_eq!(slower(&of(&[400, 760, 770])), None, "one was not");
-    assert_eq!(slower(&of(&[760, 400])), None);
-    assert_eq!(slower(&of(&[600, 610])), None, "not clearly");
-    let mut short = of(&[30, 30]);
+    assert_eq!(slower(&starts(&[400, 760, 770])), None, "one was not");
+    assert_eq!(slower(&starts(&[760, 400])), None);
+    assert_eq!(slower(&starts(&[600, 610])), None, "not clearly");
+    let mut short = starts(&[30, 30]);
     short[0].elapsed_ns = 10 * MS;
     assert_eq!(slower(&short), None, "nobody notices");
     // What had more in memory was faster for that.
-    let mut warmer = of(&[760, 770]);
+    let mut warmer = starts(&[760, 770]);
     warmer[0] = start(Mode::Control, 500, 50);
     assert_eq!(slower(&warmer), None);
 }

@@ -286,15 +286,15 @@ proptest! {
         held_ms in 0u64..100,
     ) {
         let reads: Vec<(u64, u64)> = places.into_iter().zip(times).collect();
-        let of = |order: Vec<usize>| -> Vec<usize> {
+        let indices = |order: Vec<usize>| -> Vec<usize> {
             order.into_iter().filter(|index| *index < reads.len()).collect()
         };
         let (trace, profile, files) = start(100, &reads);
         let machine = testing::machine(DISK, "ext4", files);
         let computed = floor(&trace, &profile, &machine);
-        let ended = simulate(100, &reads, &of(order), &DISK, 0).end;
+        let ended = simulate(100, &reads, &indices(order), &DISK, 0).end;
         prop_assert!(computed.floor_ns as f64 <= ended + 10.0, "{computed:?} {ended}");
-        let other = simulate(100, &reads, &of(recorded), &DISK, held_ms);
+        let other = simulate(100, &reads, &indices(recorded), &DISK, held_ms);
         let mut trace = trace;
         for used in &mut trace.uses {
             used.time_ns = other.uses[used.file as usize] as u64;

@@ -211,20 +211,20 @@ fn a_neighbour_adds_nothing_and_a_grandchild_does() {
     assert!(file(&trace, &others).is_none());
     assert!(!looked_up(&trace, &others, LookupKind::Open, true));
     // sh, the inner sh, its cat, and sleep: with their parents and what they run.
-    let of = |name: &str| {
+    let process = |name: &str| {
         trace
             .processes
             .iter()
             .position(|p| p.executable.to_string().ends_with(name))
     };
-    let cat = &trace.processes[of("/cat").unwrap()];
+    let cat = &trace.processes[process("/cat").unwrap()];
     let inner = &trace.processes[cat.parent.unwrap() as usize];
     assert!(inner.executable.to_string().ends_with("sh"));
     assert_eq!(inner.parent, Some(0));
-    assert_eq!(trace.processes[of("/sleep").unwrap()].parent, Some(0));
+    assert_eq!(trace.processes[process("/sleep").unwrap()].parent, Some(0));
     let index = file(&trace, &mine).unwrap().0 as u32;
     let by = trace.uses.iter().find(|u| u.file == index).unwrap().process;
-    assert_eq!(by as usize, of("/cat").unwrap());
+    assert_eq!(by as usize, process("/cat").unwrap());
 }
 
 #[test]

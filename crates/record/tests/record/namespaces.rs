@@ -149,11 +149,11 @@ fn audit_01_a_command_in_a_container_is_recorded_as_outside() {
         assert_eq!(pages(&trace, &mine, &[UseKind::Read]).len(), 3, "{words:?}");
         assert!(file(&trace, &others).is_none(), "{words:?}");
         // The numbers are those of its /proc, where what processes run is found.
-        let of = |name: &str| {
+        let process = |name: &str| {
             let runs = |p: &headstart_model::trace::Process| p.executable.to_string().ends_with(name);
             trace.processes.iter().position(runs)
         };
-        let cat = of("/cat").unwrap_or_else(|| panic!("{words:?}: {:?}", trace.processes));
+        let cat = process("/cat").unwrap_or_else(|| panic!("{words:?}: {:?}", trace.processes));
         let index = file(&trace, &mine).unwrap().0;
         let by = trace.uses.iter().find(|u| u.file as usize == index).unwrap();
         assert_eq!(by.process as usize, cat, "{words:?}");

@@ -68,7 +68,7 @@ fn difference(
 ) -> BTreeMap<String, (Vec<u64>, Vec<u64>)> {
     let none = BTreeSet::new();
     let paths: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
-    let of = |path: &String| {
+    let differences = |path: &String| {
         let (a, b) = (a.get(path).unwrap_or(&none), b.get(path).unwrap_or(&none));
         (
             a.difference(b).copied().collect::<Vec<_>>(),
@@ -77,7 +77,7 @@ fn difference(
     };
     paths
         .into_iter()
-        .map(|p| (p.clone(), of(p)))
+        .map(|p| (p.clone(), differences(p)))
         .filter(|(_, (a, b))| !a.is_empty() || !b.is_empty())
         .collect()
 }

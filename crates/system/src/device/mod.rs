@@ -4,7 +4,7 @@
 mod classify;
 mod cost;
 pub(crate) mod devices_below;
-mod first_touch;
+mod lazily_filled;
 mod probe;
 
 pub use classify::{Samples, classify};

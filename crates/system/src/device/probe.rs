@@ -1,5 +1,5 @@
 //! A short measurement of a block device, to correct what it says of itself: rotational flags lie in virtual
-//! machines and on loop devices. First it is seen whether it is filled as it is read ([`first_touch`]): then
+//! machines and on loop devices. First it is seen whether it is filled as it is read ([`lazily_filled`]): then
 //! what a fetch costs is measured apart, and all else where it was read before.
 //!
 //! Reads go past the page cache (`O_DIRECT`), 4 KiB at random places alone, then at growing depth, near each
@@ -7,7 +7,7 @@
 //! probes read the same.
 
 use super::classify::{Samples, classify, enough, looks_like_one_head};
-use super::first_touch;
+use super::lazily_filled;
 use crate::direct::{Aligned, Direct};
 use crate::priority::{Priority, io_priority, nice, set_io, set_nice};
 use headstart_model::machine::{Cost, FirstTouch};
@@ -187,7 +187,7 @@ impl Probe {
             Ok(before.elapsed().as_secs_f64())
         };
         let place = |n| mix(options.seed ^ 0xf1, n);
-        let lazy = first_touch::probe(timed, place, self.size, options.time * 15 / 100)?;
+        let lazy = lazily_filled::probe(timed, place, self.size, options.time * 15 / 100)?;
         match lazy {
             None => self.measure(options),
             Some(found) => self.measure_filling(options, found),
@@ -199,7 +199,7 @@ impl Probe {
     fn measure_filling(
         &self,
         options: &ProbeOptions,
-        first: first_touch::LazyFill,
+        first: lazily_filled::LazyFill,
     ) -> std::io::Result<Measured> {
         // A way through all granules that comes to each once.
         let granules = (self.size / first.granule).max(1);
@@ -385,7 +385,7 @@ impl Probe {
                 let before = Instant::now();
                 self.device.read(untouched(), &mut buffer)?;
                 let took = before.elapsed();
-                if took.as_secs_f64() < first_touch::QUICK * latency {
+                if took.as_secs_f64() < lazily_filled::QUICK * latency {
                     quick_ns.fetch_add(took.as_nanos() as u64, Ordering::Relaxed);
                 } else {
                     fetched.fetch_add(1, Ordering::Relaxed);

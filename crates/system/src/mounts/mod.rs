@@ -8,17 +8,17 @@
 mod by_device;
 mod cached_table;
 mod followed_table;
-mod fstype;
 mod mounted_at;
 pub mod notes;
 mod overlay;
 mod root;
 
-pub use by_device::WAYS;
-pub use followed_table::Followed;
-pub use fstype::{
+use crate::file_systems;
+pub use crate::file_systems::{
     Kind, inodes_last, is_local, kind_of, kind_of_magic, may_wait_for_servers, waits_for_servers,
 };
+pub use by_device::WAYS;
+pub use followed_table::Followed;
 pub use overlay::Overlay;
 pub(crate) use root::{INSIDE, Inside, LOOK};
 
@@ -220,7 +220,7 @@ impl MountTable {
     /// in a container, is taken for one on a disk: by its name it may lead into the overlay itself.
     pub fn kind(&self, mount: &Mount, depth: u32) -> Kind {
         let Some(overlay) = &mount.overlay else {
-            return match mount.is_remote && fstype::waits_for_servers() {
+            return match mount.is_remote && file_systems::waits_for_servers() {
                 true => Kind::Local,
                 false => kind_of(&mount.fstype),
             };
@@ -352,7 +352,7 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
         root: root.into(),
         mount_point: mount_point.into(),
         overlay: (fstype == "overlay").then(|| Overlay::parse(options)),
-        is_remote: fstype::is_remote(&fstype, fstype::fuse_user(&fstype, options)),
+        is_remote: file_systems::is_remote(&fstype, file_systems::fuse_user(&fstype, options)),
         fstype,
         source: source.into(),
     })

@@ -217,11 +217,11 @@ mod tests {
             Some((cost, Some(first_touch)))
         };
         let program = open(&disk, "program").unwrap();
-        let of = |costs: &Costs<'_>| pages(&value(&program, &[&state], costs).unwrap().unwrap());
+        let noted_pages = |costs: &Costs<'_>| pages(&value(&program, &[&state], costs).unwrap().unwrap());
         let first =
             crate::extents::extents(open(&disk, STATE).unwrap()).unwrap()[0].physical / way::PAGE as u64;
-        assert!(of(&lazy).contains(&first));
-        assert!(!of(&|_| None).contains(&first));
+        assert!(noted_pages(&lazy).contains(&first));
+        assert!(!noted_pages(&|_| None).contains(&first));
     }
 
     #[test]
@@ -238,11 +238,11 @@ mod tests {
         rustix::fs::syncfs(open(&disk, "program").unwrap()).unwrap();
         let state = root.join(STATE);
         let program = open(&disk, "program").unwrap();
-        let of = |paths: &[&Path]| value(&program, paths, &|_| None).unwrap().unwrap();
-        let own = of(&[&state]);
+        let noted = |paths: &[&Path]| value(&program, paths, &|_| None).unwrap().unwrap();
+        let own = noted(&[&state]);
         let mut paths = vec![state.as_path()];
         paths.extend(others.iter().map(|path| path.as_path()));
-        let whole = of(&paths);
+        let whole = noted(&paths);
         assert!(own.len() < whole.len() && whole.len() <= MOST && whole.len() > MOST - 4);
         let whole_pages = pages(&whole);
         assert!(pages(&own).iter().all(|page| whole_pages.contains(page)));

@@ -78,7 +78,7 @@ fn alternating_runs_teach_what_cold_runs_teach() -> Result<()> {
 
 /// Prints where two sets of files differ most, for whoever has to find out why.
 fn report_differences(cold: &[(String, PageSet)], alternating: &[(String, PageSet)]) {
-    let of = |all: &[(String, PageSet)], path: &str| {
+    let pages = |all: &[(String, PageSet)], path: &str| {
         all.iter()
             .find(|(p, _)| p == path)
             .map(|(_, pages)| pages.clone())
@@ -88,7 +88,7 @@ fn report_differences(cold: &[(String, PageSet)], alternating: &[(String, PageSe
     let mut rows: Vec<(u64, u64, &String)> = paths
         .into_iter()
         .map(|path| {
-            let (a, b) = (of(cold, path), of(alternating, path));
+            let (a, b) = (pages(cold, path), pages(alternating, path));
             (a.difference(&b).pages(), b.difference(&a).pages(), path)
         })
         .collect();

@@ -236,20 +236,20 @@ mod tests {
     #[test]
     fn audit_05_dots_are_taken_away_behind_directories_and_else_the_path_is_left_out() {
         let directories = |path: &[u8]| matches!(path, b"/usr" | b"/usr/bin");
-        let of = |path: &str, real: usize| {
+        let path = |path: &str, real: usize| {
             without_dots(path.as_bytes(), real, directories).map(|path| String::from_utf8(path).unwrap())
         };
-        assert_eq!(of("/usr/bin/../lib/x", 0).as_deref(), Some("/usr/lib/x"));
-        assert_eq!(of("/usr/bin/../../x", 0).as_deref(), Some("/x"));
-        assert_eq!(of("/usr/../../../x", 0).as_deref(), Some("/x"));
-        assert_eq!(of("/usr/..", 0).as_deref(), Some("/"));
-        assert_eq!(of("/home/u/w/../mnt/dead/x", 0), None, "w may be a link");
-        assert_eq!(of("/usr/lib/../bin/../x", 0), None);
+        assert_eq!(path("/usr/bin/../lib/x", 0).as_deref(), Some("/usr/lib/x"));
+        assert_eq!(path("/usr/bin/../../x", 0).as_deref(), Some("/x"));
+        assert_eq!(path("/usr/../../../x", 0).as_deref(), Some("/x"));
+        assert_eq!(path("/usr/..", 0).as_deref(), Some("/"));
+        assert_eq!(path("/home/u/w/../mnt/dead/x", 0), None, "w may be a link");
+        assert_eq!(path("/usr/lib/../bin/../x", 0), None);
         // The directory of a process has no links in its name; what it asks for may have.
-        assert_eq!(of("/home/u/../x", "/home/u".len()).as_deref(), Some("/home/x"));
-        assert_eq!(of("/home/u/../../x", "/home/u".len()).as_deref(), Some("/x"));
-        assert_eq!(of("/home/u/w/../x", "/home/u".len()), None);
-        assert_eq!(of("/home/u/../v/../x", "/home/u".len()), None);
+        assert_eq!(path("/home/u/../x", "/home/u".len()).as_deref(), Some("/home/x"));
+        assert_eq!(path("/home/u/../../x", "/home/u".len()).as_deref(), Some("/x"));
+        assert_eq!(path("/home/u/w/../x", "/home/u".len()), None);
+        assert_eq!(path("/home/u/../v/../x", "/home/u".len()), None);
     }
 
     #[test]

@@ -1,0 +1,35 @@
+//! The whole command line, of all programs of the package: help, man pages and completions are made of it.
+
+use crate::commands::{
+    apps, chart, compare, diff, doctor, explain, export, floor, forget, learn, plan, replay, report_bug,
+    show, status,
+};
+use clap::Subcommand;
+use headstart_start_commands::commands::{boot, daemon, layout, mark, op, record, run};
+
+/// The subcommands; what each does is said where its arguments are.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Run(run::Args),
+    Record(record::Args),
+    Learn(learn::Args),
+    Plan(plan::Args),
+    Replay(replay::Args),
+    Show(show::Args),
+    Explain(explain::Args),
+    Diff(diff::Args),
+    Chart(chart::Args),
+    Export(export::Args),
+    Compare(compare::Args),
+    Status(status::Args),
+    Floor(floor::Args),
+    Layout(layout::Args),
+    Forget(forget::Args),
+    Boot(boot::Args),
+    Daemon(daemon::Args),
+    Apps(apps::Args),
+    Op(op::Args),
+    Mark(mark::Args),
+    Doctor(doctor::Args),
+    ReportBug(report_bug::Args),
+}

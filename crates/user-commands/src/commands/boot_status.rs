@@ -1,0 +1,246 @@
+//! `headstart boot status`: a dozen sentences, or all of it as JSON.
+
+use super::status;
+use anyhow::Result;
+use headstart_boot::boot_report::{BootReport, WayIn};
+use headstart_boot::cmdline::{self, Wish};
+use headstart_boot::{GIVEN_UP, boot_id, decision, install, key, persistence};
+use headstart_inspect::human::{bytes, duration, pages, percent};
+use headstart_inspect::outcome::{skipped, total};
+use headstart_inspect::status::{KeyStatus, gained_by_boots};
+use headstart_inspect::table::sentences;
+use headstart_model::Outcome;
+use headstart_model::outcome::Mode;
+use headstart_start_commands::context::Output;
+use headstart_store::{KeyDir, Store};
+use headstart_system::features::selinux;
+use rustix::fs::{Access, access};
+use rustix::io::Errno;
+use serde::Serialize;
+use std::path::Path;
+
+/// A terminal's, and a console's.
+const COLUMNS: usize = 80;
+
+/// The document.
+#[derive(Serialize)]
+struct BootStatus {
+    /// Whether the next boot is served.
+    enabled: bool,
+    /// Whether the next boot is read ahead.
+    next_replayed: bool,
+    /// Why it is not.
+    next_not_replayed: Option<String>,
+    /// Whether this boot is bypassed.
+    bypassed: bool,
+    /// Why this boot was not served, although boots are enabled and it is not bypassed.
+    not_served: Option<String>,
+    /// This boot, or the last one that could keep anything.
+    last: Option<BootReport>,
+    /// What is known of boots, and the outcomes of the last ones.
+    known: KeyStatus,
+}
+
+pub fn run(store: &Store, root: Option<&Path>, form: Output) -> Result<()> {
+    let kept = store.key(&key()?);
+    let known = status::read_status(&kept);
+    let (enabled, last) = (install::is_enabled(root), BootReport::read(&kept));
+    let next = if enabled {
+        why_not_next(store, &kept, &known, last.as_ref())
+    } else {
+        Some("boots are not enabled; `headstart boot enable` does that".into())
+    };
+    let of_this_boot = last.as_ref().is_some_and(|last| last.boot_id == boot_id());
+    let is_without = root.is_none() && enabled && !of_this_boot;
+    let bypassed = is_without && (known.bypass.is_some() || decision::why_in_vain(store, &kept).is_some());
+    let status = BootStatus {
+        enabled,
+        next_replayed: next.is_none(),
+        next_not_replayed: next,
+        bypassed,
+        not_served: (is_without && !bypassed).then(why_not_served),
+        last,
+        known,
+    };
+    form.print(&status, || text(&status))
+}
+
+/// Why nothing of this boot is known, as far as can be told afterwards.
+fn why_not_served() -> String {
+    if cmdline::is_after_crash() {
+        return "it saves the memory of a kernel that has crashed".into();
+    }
+    if cmdline::wish(WayIn::Unit, &mut |_| {}) == Wish::Off {
+        return "the kernel command line says headstart=off".into();
+    }
+    match selinux().filter(|it| it.enforces) {
+        Some(_) => "headstart did not begin in it, for boots were enabled since, or SELinux refused it: `ausearch -m avc,user_avc -ts boot`",
+        None => "headstart did not begin in it, for boots were enabled since, or it failed: `journalctl -b -u headstart-boot.service`",
+    }
+    .into()
+}
+
+/// Why the next boot is not read ahead, as far as is known now.
+fn why_not_next(
+    store: &Store,
+    kept: &KeyDir,
+    known: &KeyStatus,
+    last: Option<&BootReport>,
+) -> Option<String> {
+    let state = store.root();
+    if let Some(next) = persistence::of_frozen(store, kept).filter(|_| known.plan.is_some()) {
+        return next;
+    }
+    if let Err(Errno::ROFS) = access(state, Access::WRITE_OK) {
+        return Some(format!(
+            "the boot-failure guard is in {}, which is on a read-only file system",
+            state.display()
+        ));
+    }
+    if let Some(why) = decision::why_in_vain(store, kept) {
+        return Some(format!("boots are bypassed: {why}"));
+    }
+    if let Some(bypass) = &known.bypass {
+        return Some(format!("boots are bypassed: {}", bypass.text()));
+    }
+    if known.plan.is_none() {
+        return Some("nothing is known yet of what a boot needs".into());
+    }
+    if kept.is_armed() {
+        return None;
+    }
+    let ended = last.is_some_and(|last| last.ended.is_some());
+    Some(if kept.has_given_up() {
+        GIVEN_UP.into()
+    } else if ended {
+        "the boot-failure guard is not armed, see the notes; the next boot that comes to its end arms it"
+            .into()
+    } else {
+        "this boot has not come to its end yet".into()
+    })
+}
+
+fn text(status: &BootStatus) -> String {
+    let page_size = status
+        .known
+        .profile
+        .as_ref()
+        .map_or(4096, |profile| profile.page_size);
+    let enabled = match status.enabled {
+        true => "Boots are enabled.",
+        false => "Boots are not enabled.",
+    };
+    let mut lines = vec![("enabled", enabled.to_owned())];
+    if status.bypassed {
+        lines.push((
+            "this boot",
+            "This boot is bypassed: headstart does nothing for it.".into(),
+        ));
+    }
+    if let Some(why) = &status.not_served {
+        lines.push(("this boot", format!("This boot was not served: {why}.")));
+    }
+    if let Some(last) = &status.last {
+        lines.extend(boot_rows(last));
+    }
+    if let Some(profile) = &status.known.profile {
+        let known = format!(
+            "A boot needs {} in {} paths, by {} boots that were learned from.",
+            pages(profile.pages, page_size),
+            profile.paths,
+            profile.runs
+        );
+        lines.push(("known", known));
+    }
+    // Of one that was not recorded nobody knows what was used.
+    let replay = |outcome: &&Outcome| outcome.mode == Mode::Replay && !outcome.unrecorded;
+    if let Some(outcome) = status.known.outcomes.iter().rfind(replay) {
+        lines.extend(replay_rows(outcome, page_size));
+    }
+    lines.push(("gained", gained_by_boots(&status.known)));
+    let next = match &status.next_not_replayed {
+        None => "The next boot is read ahead.".into(),
+        Some(why) => format!("The next boot is not read ahead: {why}."),
+    };
+    lines.push(("next boot", next));
+    let notes = status.last.iter().flat_map(|last| &last.notes);
+    lines.extend(notes.map(|note| ("note", note.clone())));
+    sentences(COLUMNS, lines)
+}
+
+fn boot_rows(last: &BootReport) -> Vec<(&'static str, String)> {
+    let read = match &last.not_replayed {
+        None => "The last boot was read ahead.".into(),
+        Some(why) => format!("The last boot was not read ahead: {why}."),
+    };
+    let recorded = match &last.recorder {
+        Some(recorder) => format!("It was recorded ({recorder})"),
+        None => "It was not recorded; headstart ran".into(),
+    };
+    let place = match last.from {
+        WayIn::Initramfs => "from the initramfs on",
+        WayIn::Init => "from before process 1 on",
+        WayIn::Generator => "from before systemd's units on, as a generator of systemd",
+        WayIn::Unit => "from the first unit on",
+    };
+    let writable = match last.made_writable {
+        true => " Headstart made the root writable for the boot-failure guard.",
+        false => "",
+    };
+    let mut lines = vec![("last boot", format!("{read} {recorded}, {place}.{writable}"))];
+    let stage = |(name, at): &(String, u64)| format!("{name} after {}", duration(*at));
+    let stages = last.stages.iter().map(stage).collect::<Vec<_>>().join(", ");
+    let stages = match stages.is_empty() {
+        true => String::new(),
+        false => format!(": {stages}"),
+    };
+    lines.push(("took", format!("{}{stages}.", last.took())));
+    lines.extend(last.spent().map(|text| ("processors", text)));
+    let ended = match (&last.ended, &last.not_learned) {
+        (None, _) => "It has not ended yet.".into(),
+        (Some(how), None) => format!("Its recording ended, for {how}, and headstart learned from it."),
+        (Some(how), Some(why)) => format!("It ended, for {how}. It taught nothing: {why}."),
+    };
+    lines.push(("ended", ended));
+    lines
+}
+
+fn replay_rows(outcome: &Outcome, page_size: u32) -> Vec<(&'static str, String)> {
+    let sum = total(outcome);
+    let size = |count| pages(count, page_size);
+    let left_out = match outcome.skipped.total() {
+        0 => String::new(),
+        _ => format!(" It skipped {}.", skipped(&outcome.skipped)),
+    };
+    let metadata = bytes(sum.metadata_pages.saturating_mul(u64::from(page_size)));
+    vec![
+        (
+            "prefetched",
+            format!(
+                "The last replay read {} in {} requests and {metadata} of metadata in {}, within {}.{left_out}",
+                size(sum.issued_pages.saturating_sub(sum.resident_pages)),
+                sum.data_requests,
+                sum.metadata_requests,
+                duration(outcome.replay_ns)
+            ),
+        ),
+        (
+            "used",
+            format!(
+                "The boot used {} that were read in time, and {} that came late.",
+                size(sum.used_pages),
+                size(sum.late_pages)
+            ),
+        ),
+        (
+            "wasted",
+            format!(
+                "It did not use {} ({} of what was read), and {} between two uses.",
+                size(sum.wasted_pages),
+                percent(sum.wasted_pages, sum.issued_pages),
+                size(sum.bridged_pages)
+            ),
+        ),
+        ("missed", format!("It read {} by itself.", size(sum.missed_pages))),
+    ]
+}

@@ -1,0 +1,92 @@
+//! `headstart explain`: why a path is read ahead, or why not.
+
+use anyhow::{Context, Result, bail};
+use headstart_inspect::explain::{Explanation, Known, Now, explain, text};
+use headstart_learn::DEFAULT_EXCLUDE;
+use headstart_model::{FilePath, Key};
+use headstart_start::complain;
+use headstart_start::keys::find_known;
+use headstart_start_commands::context::Output;
+use headstart_start_commands::options::name;
+use headstart_store::Store;
+use headstart_system::open::generation_at;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Say why a path is read ahead, or why it is not.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The path.
+    #[arg(value_name = "PATH")]
+    path: PathBuf,
+    /// For this key only [default: for each that knows the path].
+    #[arg(long, value_name = "KEY", value_parser = name)]
+    name: Option<Key>,
+    #[command(flatten)]
+    output_form: Output,
+}
+
+pub fn run(args: Args, store: &Store) -> Result<()> {
+    let path = std::path::absolute(&args.path).with_context(|| args.path.display().to_string())?;
+    let keys = match &args.name {
+        Some(name) => vec![find_known(name.as_str(), store)?],
+        None => store.keys()?.iter().map(|key| store.key(key)).collect(),
+    };
+    if keys.is_empty() {
+        bail!("nothing is known yet: `headstart run -- CMD` begins");
+    }
+    let mut explanations = Vec::new();
+    for kept in &keys {
+        let profile = kept.profile().or_tell(|line| complain(&line));
+        let file = kept.plan().or_tell(|line| complain(&line));
+        let plan = file.as_ref().and_then(|file| file.plan().ok());
+        let mut candidates = vec![path.clone()];
+        // Learned is what symbolic links lead to; the links are learned as such.
+        candidates.extend(path.canonicalize().ok().filter(|real| *real != path));
+        let mut of_key: Vec<Explanation> = candidates
+            .iter()
+            .map(|path| {
+                let known = Known {
+                    key: kept.key().as_str(),
+                    profile: profile.as_ref(),
+                    plan: plan.as_ref(),
+                    now: now(path),
+                    excluded: DEFAULT_EXCLUDE
+                        .into_iter()
+                        .find(|excluded| path.starts_with(excluded)),
+                };
+                explain(&FilePath::from(path.as_path()), known)
+            })
+            .collect();
+        let any = of_key.iter().any(|it| it.entry.is_some());
+        of_key.retain(|it| it.entry.is_some() || !any);
+        of_key.truncate(if any { 2 } else { 1 });
+        explanations.extend(of_key);
+    }
+    // Of many keys those are of interest that know it.
+    if args.name.is_none() && explanations.iter().any(|it| it.entry.is_some()) {
+        explanations.retain(|it| it.entry.is_some());
+    }
+    args.output_form.print(&explanations, || {
+        explanations.iter().map(text).collect::<Vec<_>>().join("\n")
+    })
+}
+
+fn now(path: &Path) -> Now {
+    match std::fs::symlink_metadata(path) {
+        Ok(facts) if facts.is_file() => Now::File {
+            size: facts.size(),
+            mtime_ns: facts
+                .mtime()
+                .saturating_mul(1_000_000_000)
+                .saturating_add(facts.mtime_nsec()),
+            inode: facts.ino(),
+            generation: generation_at(path),
+        },
+        Ok(facts) if facts.is_dir() => Now::Directory,
+        Ok(facts) if facts.is_symlink() => Now::Unknown("a symbolic link".into()),
+        Ok(_) => Now::Special,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Now::Missing,
+        Err(error) => Now::Unknown(error.to_string()),
+    }
+}

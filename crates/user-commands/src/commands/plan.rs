@@ -1,0 +1,113 @@
+//! `headstart plan`: a profile becomes a plan for this machine.
+
+use crate::files;
+use anyhow::{Context, Result};
+use headstart_inspect::human::bytes;
+use headstart_inspect::plan::issued;
+use headstart_model::machine::DeviceClass;
+use headstart_model::plan::{PlanFile, RequestKind};
+use headstart_plan::{PlanOptions, recorded_metadata};
+use headstart_start::complain;
+use headstart_start::machine::{self, Costs};
+use headstart_start::now_unix_ns;
+use headstart_start_commands::context::Output;
+use headstart_start_commands::options;
+use headstart_store::{Store, write_whole};
+use serde::Serialize;
+use std::path::PathBuf;
+
+/// Make a plan (where the profile's pages are on this machine) from a profile.
+///
+/// Every path is looked up now. A device whose cost is not known yet is measured, which takes a second, and
+/// the result kept in the state directory.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The profile.
+    #[arg(value_name = "PROFILE")]
+    profile: PathBuf,
+    /// The plan to write.
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// What the devices are taken for: what was measured (auto), moving heads (disk), solid state (flash), or
+    /// high latency and many requests at once (network).
+    #[arg(long, value_enum, default_value_t = Device::Auto)]
+    device: Device,
+    /// Memory the replay may fill, such as 256M [default: half of what is available].
+    #[arg(long, value_name = "SIZE", value_parser = options::size)]
+    memory: Option<u64>,
+    /// Traces whose metadata reads are planned too, beside those computed from the files.
+    #[arg(long, value_name = "TRACE")]
+    trace: Vec<PathBuf>,
+    #[command(flatten)]
+    output_form: Output,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Device {
+    Auto,
+    Disk,
+    Flash,
+    Network,
+}
+
+/// What was planned.
+#[derive(Serialize)]
+struct Planned {
+    plan: PathBuf,
+    key: String,
+    requests: usize,
+    issued: usize,
+    metadata_bytes: u64,
+    data_bytes: u64,
+    bridged_bytes: u64,
+    budget: u64,
+}
+
+pub fn run(args: Args, store: &Store) -> Result<()> {
+    let profile = files::profile(&args.profile)?;
+    let mut metadata = Vec::new();
+    for path in &args.trace {
+        metadata.extend(recorded_metadata(&files::trace(path)?));
+    }
+    let class = match args.device {
+        Device::Auto => None,
+        Device::Disk => Some(DeviceClass::Disk),
+        Device::Flash => Some(DeviceClass::Flash),
+        Device::Network => Some(DeviceClass::Network),
+    };
+    let costs = Costs::new(store, class);
+    let machine = machine::snapshot(&profile, &costs, &mut |line| complain(&line))?;
+    let options = PlanOptions {
+        budget: args.memory,
+        ..PlanOptions::new(now_unix_ns())
+    };
+    let draft = headstart_plan::plan(&profile, &machine, &metadata, &options);
+    let file = PlanFile::new(
+        draft
+            .to_bytes()
+            .with_context(|| args.output.display().to_string())?,
+    );
+    write_whole(&args.output, file.bytes())?;
+    let plan = file.plan().with_context(|| args.output.display().to_string())?;
+    let (_, data_bytes, bridged_bytes) = issued(&plan, RequestKind::Data);
+    let planned = Planned {
+        plan: args.output.clone(),
+        key: plan.key().into(),
+        requests: plan.request_count(),
+        issued: plan.cut(),
+        metadata_bytes: issued(&plan, RequestKind::Metadata).1,
+        data_bytes,
+        bridged_bytes,
+        budget: plan.budget(),
+    };
+    args.output_form.print(&planned, || {
+        format!(
+            "{}: {} of data and {} of metadata in {} requests; {} more lie beyond the memory budget\n",
+            args.output.display(),
+            bytes(data_bytes),
+            bytes(planned.metadata_bytes),
+            planned.issued,
+            planned.requests - planned.issued
+        )
+    })
+}

@@ -1,0 +1,115 @@
+//! `headstart status`: what is known, and whether it pays.
+
+use crate::floor::{Wanted, last_start, start_floor};
+use anyhow::Result;
+use headstart_inspect::plan::issued;
+use headstart_inspect::profile::page_counts;
+use headstart_inspect::status::{Bypass, FloorStatus, KeyStatus, PlanStatus, ProfileStatus, list, text};
+use headstart_learn::verdict::compare;
+use headstart_model::plan::RequestKind;
+use headstart_start::complain;
+use headstart_start::keys::find_known;
+use headstart_start::machine::{Costs, Measure};
+use headstart_start::now_unix_ns;
+use headstart_start_commands::context::{Output, colours};
+use headstart_store::{KeyDir, Store};
+
+/// List what is known, and whether it pays.
+///
+/// The verdict compares cold starts with a replay and cold control starts without one, see
+/// `run --control-every`.
+///
+/// With a KEY, status also prints the floor, the least time that any order of reads could give the last start
+/// with a replay, beside the time that this start took. `headstart floor KEY` says what the floor is made of.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// This key only, with its last starts: a name, or the path of a program.
+    #[arg(value_name = "KEY")]
+    key: Option<String>,
+    #[command(flatten)]
+    output_form: Output,
+}
+
+pub fn run(args: Args, store: &Store) -> Result<()> {
+    let Some(name) = &args.key else {
+        let statuses: Vec<KeyStatus> = store
+            .keys()?
+            .iter()
+            .map(|key| read_status(&store.key(key)))
+            .collect();
+        return args
+            .output_form
+            .print(&statuses, || list(&statuses, now_unix_ns(), colours()));
+    };
+    let kept = find_known(name, store)?;
+    let status = KeyStatus {
+        floor: floor(&kept, store),
+        ..read_status(&kept)
+    };
+    args.output_form
+        .print(&status, || text(&status, now_unix_ns(), colours()))
+}
+
+/// The floor of the last start with a replay. For it every file of the start is looked up: some milliseconds
+/// for one key, too much for the list of all. It is not kept with the outcome, because it is the floor of the
+/// files and devices as they are now. No device is measured.
+fn floor(kept: &KeyDir, store: &Store) -> Option<FloorStatus> {
+    let start = last_start(kept, Wanted::Replay, &mut |line| complain(&line))?;
+    let costs = Costs {
+        store,
+        class: None,
+        measure: Measure::Nothing,
+    };
+    match start_floor(&start, Some(kept), &costs, None, &mut |line| complain(&line)) {
+        Ok(found) => Some(FloorStatus {
+            started_unix_ns: start.trace.meta.started_unix_ns,
+            took_ns: start
+                .outcome
+                .as_ref()
+                .map_or(start.trace.end.elapsed_ns, |outcome| outcome.elapsed_ns),
+            floor: found.floor,
+            above: found.above,
+        }),
+        Err(error) => {
+            complain(&format!("the floor of {} is not known: {error:#}", kept.key()));
+            None
+        }
+    }
+}
+
+/// What is known of a key, but for its floor.
+pub(super) fn read_status(kept: &KeyDir) -> KeyStatus {
+    let tell = |line: String| complain(&line);
+    let profile = kept.profile().or_tell(tell).map(|profile| ProfileStatus {
+        runs: profile.runs,
+        updated_unix_ns: profile.updated_unix_ns,
+        page_size: profile.page_size,
+        pages: page_counts(&profile).0,
+        paths: profile.entries.len(),
+    });
+    let file = kept.plan().or_tell(tell);
+    let plan = file
+        .as_ref()
+        .and_then(|file| file.plan().ok())
+        .map(|plan| PlanStatus {
+            created_unix_ns: plan.created_unix_ns(),
+            requests: plan.cut(),
+            data_bytes: issued(&plan, RequestKind::Data).1,
+            metadata_bytes: issued(&plan, RequestKind::Metadata).1,
+        });
+    let outcomes = kept.outcomes(tell);
+    KeyStatus {
+        key: kept.key().to_string(),
+        profile,
+        plan,
+        traces: kept.traces().len(),
+        floor: None,
+        comparison: compare(&outcomes),
+        enabled: kept.is_served(),
+        bypass: kept.bypass().map(|bypass| Bypass {
+            why: bypass.why,
+            every: bypass.every,
+        }),
+        outcomes,
+    }
+}
