@@ -3,11 +3,14 @@
 
 use anyhow::{Context, Result};
 use headstart_acceptance::Case;
+use headstart_acceptance::boots::{Boots, words};
 use headstart_boot::init::OF_HEADSTART;
 use headstart_lab::disk::Entry;
 use headstart_lab::image::Fs;
 use headstart_lab::machine::{Machine, Place};
 use headstart_lab::model::Op;
+use headstart_lab::paths;
+use headstart_lab::registry::Registry;
 use headstart_system::extents::extents;
 use headstart_system::program::Program;
 use std::fs::{self, File};
@@ -21,6 +24,9 @@ const TOO_MUCH: u64 = 640 << 10;
 /// A start needs no more of the program, bytes.
 const MOST_NEEDED: u64 = 2 << 20;
 
+/// Bytes of a block, for filefrag.
+const BLOCK: u64 = 4096;
+
 /// Where a file lies on the device, in bytes, by where it lies in the file.
 struct FileExtents(Vec<(Range<u64>, u64)>);
 
@@ -30,6 +36,22 @@ impl FileExtents {
         let extents = extents(&file)?;
         let one = |it: &headstart_model::machine::Extent| (it.physical..it.physical + it.length, it.logical);
         Ok(FileExtents(extents.iter().map(one).collect()))
+    }
+
+    /// The same of a file in an image, as `filefrag -e -b4096` prints it (filefrag(8)).
+    fn parse(printed: &str) -> Result<FileExtents> {
+        let mut extents = Vec::new();
+        for line in printed.lines() {
+            let numbers = line
+                .split(|c: char| !c.is_ascii_digit())
+                .filter(|word| !word.is_empty());
+            let numbers: Vec<u64> = numbers.map_while(|word| word.parse().ok()).collect();
+            if let (true, [_, logical, _, first, last, ..]) = (line.contains(".."), &*numbers) {
+                extents.push((first * BLOCK..(last + 1) * BLOCK, logical * BLOCK));
+            }
+        }
+        anyhow::ensure!(!extents.is_empty(), "no extents in {printed}");
+        Ok(FileExtents(extents))
     }
 
     /// Whether a read has a byte of it.
@@ -48,6 +70,16 @@ impl FileExtents {
             .iter()
             .filter(|(at, _)| entry.offset < at.end && end > at.start);
         of_it.all(|(at, start)| start + entry.offset.max(at.start) - at.start >= logical)
+    }
+
+    /// Where in the file a read begins.
+    fn place(&self, entry: &Entry) -> Option<u64> {
+        let end = entry.offset + entry.length;
+        let (at, start) = self
+            .0
+            .iter()
+            .find(|(at, _)| entry.offset < at.end && end > at.start)?;
+        Some(start + entry.offset.saturating_sub(at.start))
     }
 
     /// Where the byte `logical` of the file is on the device.
@@ -173,5 +205,48 @@ fn few_reads_that_wait_for_one_another_come_before_the_first_request() -> Result
     let on_the_way = waits.take_while(|read| !needed.is_read(read));
     let alone: Vec<_> = on_the_way.filter(|read| !own.is_read(read)).collect();
     assert!(alone.is_empty(), "nothing else was on its way: {alone:?}");
+    Ok(())
+}
+
+#[test]
+fn a_boot_waits_for_no_read_of_headstart_that_headstart_init_did_not_ask_for() -> Result<()> {
+    let registry = Registry::open(&paths::base()?)?;
+    let mut boots = Boots::new("container", "none", &registry)?;
+    boots.setup.init = Some("/usr/sbin/headstart-init".into());
+    for _ in 0..3 {
+        boots.boot()?;
+    }
+    let print = words(&[
+        "filefrag",
+        "-e",
+        &format!("-b{BLOCK}"),
+        "{root}/usr/sbin/headstart",
+    ]);
+    let own = FileExtents::parse(&boots.machine.inspect(&boots.place, &[print])?)?;
+    let log = boots.machine.run(&boots.setup, &boots.place)?.requests;
+    // It takes the guard, and then asks for the first that is not its own.
+    let guard = log.iter().position(|entry| entry.op != Op::Read);
+    let (before, after) = log.split_at(guard.context("no guard was taken")?);
+    let after = after
+        .iter()
+        .filter(|entry| entry.op == Op::Read)
+        .take_while(|read| own.is_read(read));
+    let reads: Vec<&Entry> = before
+        .iter()
+        .chain(after)
+        .filter(|read| own.is_read(read))
+        .collect();
+    let asked: u64 = reads.iter().map(|read| read.length).sum();
+    let by_init = OF_HEADSTART as u64;
+    assert!(
+        asked >= by_init,
+        "{asked} bytes of headstart were read, {by_init} are asked for"
+    );
+    let others = reads.iter().filter(|read| own.is_behind(by_init, read));
+    let others: Vec<_> = others.map(|read| (own.place(read), read.length)).collect();
+    assert!(
+        others.is_empty(),
+        "read one after the other, by place and length: {others:?}"
+    );
     Ok(())
 }
