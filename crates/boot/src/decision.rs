@@ -53,7 +53,10 @@ fn is_nobodys_wish(wish: Wish, config: &Config) -> bool {
 /// Why it is in vain to record a boot, if nothing is known of boots: what it would teach could not be kept.
 /// To begin costs what it costs each time, a tenth of a boot where requests are slow.
 pub fn why_in_vain(store: &Store, kept: &KeyDir) -> Option<String> {
-    if kept.path().join(PLAN).exists() {
+    // Boots that are read ahead have their state in one file, which is in memory by now. The plan's directory
+    // and inode are not: on a disk they are two reads of 10 ms each.
+    let is_read_ahead = kept.start_path().is_some_and(|path| path.exists());
+    if is_read_ahead || kept.path().join(PLAN).exists() {
         return None;
     }
     if let Some(why) = Persistence::for_store(store).why_not(store) {

@@ -25,6 +25,8 @@ const DISKS: [&str; 4] = ["disk7200", "flash4ms", "cloud", "lazy"];
 const WORKLOAD: &str = "python";
 /// So many starts are learned from.
 const LEARNED: usize = 3;
+/// After so many boots the next is read ahead and recorded, and read ahead alone.
+const BOOTS: [usize; 2] = [2, 3];
 /// A boot has begun, and reads ahead, within so many seconds, also with a breakpoint at each function.
 const BEGINNING: u32 = 20;
 
@@ -40,7 +42,7 @@ fn main() -> Result<()> {
     let _alone = paths::lock()?;
     let starts = DISKS.iter().map(|disk| by_program(&tracer, disk));
     let mut seen = HashSet::new();
-    for used in starts.chain(std::iter::once_with(|| by_boot(&tracer))) {
+    for used in starts.chain(BOOTS.iter().map(|boots| by_boot(&tracer, *boots))) {
         for address in used? {
             let at = sections.partition_point(|section| section.address <= address);
             let Some(section) = at.checked_sub(1).and_then(|at| sections.get(at)) else {
@@ -73,13 +75,14 @@ fn by_program(tracer: &str, disk: &str) -> Result<Vec<u64>> {
     addresses(file.path())
 }
 
-/// The same of a boot's beginning: in the root of a container that has booted twice, not in the place of
+/// The same of a boot's beginning: in the root of a container that has booted so often, not in the place of
 /// process 1.
-fn by_boot(tracer: &str) -> Result<Vec<u64>> {
+fn by_boot(tracer: &str, times: usize) -> Result<Vec<u64>> {
     let registry = Registry::open(&paths::base()?)?;
     let mut boots = Boots::new("container", "none", &registry)?;
     boots.setup.init = Some("/usr/sbin/headstart-init".into());
-    for _ in 0..2 {
+    boots.unconfigure()?;
+    for _ in 0..times {
         boots.boot()?;
     }
     let addresses_file = tempfile::NamedTempFile::new()?;

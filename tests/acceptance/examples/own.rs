@@ -102,6 +102,7 @@ fn boot(disk: &str) -> Result<()> {
     let mut boots = Boots::new("container", "none", &registry)?;
     let bare = boots.machine.run(&boots.setup, &boots.place)?;
     boots.setup.init = Some("/usr/sbin/headstart-init".into());
+    boots.unconfigure()?;
     for _ in 0..2 {
         boots.boot()?;
     }

@@ -100,6 +100,11 @@ impl Boots {
         Ok(boots)
     }
 
+    /// Takes the configuration away, so that headstart asks before a boot what it asks on most machines.
+    pub fn unconfigure(&mut self) -> Result<()> {
+        self.shell("rm -r $R/etc/headstart")
+    }
+
     /// The same without headstart: [`at_end`](Boots::at_end) is to tell when a boot has come to its end.
     pub fn bare(recipe: &str, disk: &str, registry: &Registry) -> Result<Boots> {
         let base = paths::base()?;
