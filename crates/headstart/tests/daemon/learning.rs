@@ -12,7 +12,7 @@ use serde_json::json;
 use std::fs::{self, Permissions};
 use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -292,6 +292,13 @@ fn with_the_rights_of_its_unit_it_reads_files_that_are_not_roots() {
     daemon.stop();
 }
 
+/// A program that nobody knows, which executes what it is given in its own place, as many a launcher does.
+fn unknown_wrapper(case: &Case) -> PathBuf {
+    let wrapper = case.path("unheard-of");
+    fs::copy("/usr/bin/setsid", &wrapper).unwrap();
+    wrapper.canonicalize().unwrap()
+}
+
 /// The keys of a wrapper with what it starts.
 fn keys_with_what_it_starts(case: &Case, wrapper: &Path) -> Vec<Key> {
     let mut keys = Store::new(case.state()).keys().unwrap();
@@ -317,10 +324,7 @@ fn what_an_unknown_wrapper_starts_is_in_its_key_and_the_next_start_is_read_ahead
     }
     let case = Case::new();
     let mut fs = disk(&["one"]);
-    // It executes what it is given in its own place, as many a launcher does.
-    let wrapper = case.path("unheard-of");
-    fs::copy("/usr/bin/setsid", &wrapper).unwrap();
-    let wrapper = wrapper.canonicalize().unwrap();
+    let wrapper = unknown_wrapper(&case);
     let start = || {
         let mut command = Command::new(&wrapper);
         command.arg("--wait").arg(fs.mount_point().join("one"));
@@ -347,9 +351,7 @@ fn a_wrapper_that_is_answered_when_it_has_executed_what_it_starts_is_read_ahead(
     }
     let case = Case::new();
     let mut fs = disk(&["one"]);
-    let wrapper = case.path("unheard-of");
-    fs::copy("/usr/bin/setsid", &wrapper).unwrap();
-    let wrapper = wrapper.canonicalize().unwrap();
+    let wrapper = unknown_wrapper(&case);
     let one = fs.mount_point().join("one");
     let start = || {
         let mut command = Command::new(&wrapper);
