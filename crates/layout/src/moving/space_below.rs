@@ -14,8 +14,9 @@ use std::time::Duration;
 /// So many devices lie below each other, at most, and as many beside each other.
 const MOST_DEPTH: usize = 8;
 const MOST_BESIDE: usize = 64;
-/// This share of what lies below stays free: it is others', too.
-const STAYS_FREE: u64 = 20;
+/// What lies below is others', too: of a small file system this share stays free, of a large one so much.
+const STAYS_FREE_SHARE: u64 = 20;
+const STAYS_FREE_BYTES: u64 = 1 << 30;
 /// A file system that does not answer in this time says nothing.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(2);
 
@@ -110,11 +111,10 @@ fn ask_file_system(path: &Path) -> Option<Vec<u8>> {
     let facts = std::fs::metadata(path).ok().filter(Metadata::is_file)?;
     let holes = facts.len().saturating_sub(facts.blocks() * 512);
     let volume = rustix::fs::statvfs(path).ok()?;
-    let stays = volume.f_blocks / STAYS_FREE;
-    let free = volume
-        .f_bavail
-        .saturating_sub(stays)
-        .saturating_mul(volume.f_frsize);
+    let free = may_give(
+        volume.f_blocks.saturating_mul(volume.f_frsize),
+        volume.f_bavail.saturating_mul(volume.f_frsize),
+    );
     // It takes what its holes are, at most; one without holes takes nothing more.
     let free = if free >= holes { u64::MAX } else { free };
     Some(
@@ -122,6 +122,11 @@ fn ask_file_system(path: &Path) -> Option<Vec<u8>> {
             .map(u64::to_ne_bytes)
             .concat(),
     )
+}
+
+/// The bytes that a file system of this size may give of those that it has free.
+fn may_give(size: u64, free: u64) -> u64 {
+    free.saturating_sub((size / STAYS_FREE_SHARE).min(STAYS_FREE_BYTES))
 }
 
 /// The device of a file system; where its number is no device's (btrfs), that which was mounted.
@@ -177,6 +182,15 @@ mod tests {
         rustix::fs::fallocate(&before, rustix::fs::FallocateFlags::empty(), 0, 20 << 20).unwrap();
         assert!(free_at(inner.path()) <= inner_free - (19 << 20));
         drop(inner);
+    }
+
+    #[test]
+    fn a_large_file_system_with_little_left_still_gives() {
+        // 12 GB of 252 were free, and a move of 10 MiB was refused.
+        assert_eq!(may_give(252 << 30, 12 << 30), 11 << 30);
+        assert_eq!(may_give(252 << 30, 1 << 30), 0);
+        assert_eq!(may_give(2000 << 20, 300 << 20), 200 << 20);
+        assert_eq!(may_give(40 << 20, 1 << 20), 0);
     }
 
     #[test]
