@@ -179,10 +179,10 @@ fn any<'a, T>(list: &'a mut [T], random: &mut Random) -> Option<&'a mut T> {
 
 /// A path of its own for each number, in place of the one that was copied: below it, unless that is so long
 /// that many would take more memory than what is fuzzed may.
-fn apart(of: &FilePath, number: u64) -> FilePath {
-    match of.as_bytes().len() > 100 {
+fn apart(path: &FilePath, number: u64) -> FilePath {
+    match path.as_bytes().len() > 100 {
         true => format!("/{number:06}").as_str().into(),
-        false => format!("{of}/{number:06}").as_str().into(),
+        false => format!("{path}/{number:06}").as_str().into(),
     }
 }
 
@@ -263,9 +263,9 @@ fn trace(mut it: Trace, random: &mut Random) -> Option<Vec<u8>> {
 }
 
 /// Rows of what the processors, devices and memory did.
-fn activity(it: &mut Trace, random: &mut Random) -> Option<()> {
+fn activity(trace: &mut Trace, random: &mut Random) -> Option<()> {
     use headstart_model::limits::{BLOCK_DEVICES, REQUESTED, SAMPLES, SLICES};
-    let activity = it.activity.as_mut()?;
+    let activity = trace.activity.as_mut()?;
     match random.below(6) {
         0 => {
             more(&mut activity.requests, REQUESTED, random, |request, n| {
@@ -313,7 +313,7 @@ fn profile(mut it: Profile, random: &mut Random) -> Option<Vec<u8>> {
             0 => {
                 let most = affordable(&it.entries, ENTRIES, |entry| {
                     let touches = entry.touches.iter();
-                    let touched = touches.flat_map(|it| [&it.touched, &it.once, &it.unused]);
+                    let touched = touches.flat_map(|touch| [&touch.touched, &touch.once, &touch.unused]);
                     let ranges = entry.ranges.len()
                         + entry.tail.as_ref().map_or(0, Vec::len)
                         + touched.map(|set| set.ranges().len()).sum::<usize>();

@@ -530,7 +530,9 @@ impl<'a> Join<'a> {
                 bytes,
             })
             .collect();
-        result.unexplained.sort_by_key(|it| std::cmp::Reverse(it.bytes));
+        result
+            .unexplained
+            .sort_by_key(|part| std::cmp::Reverse(part.bytes));
         // The files by size, and the blocks' indices with them.
         let mut order: Vec<usize> = (0..result.files.len()).collect();
         order.sort_by_key(|index| {

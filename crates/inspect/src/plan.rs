@@ -176,10 +176,10 @@ pub fn view(plan: &Plan<'_>) -> View {
 }
 
 /// Number, bytes and bridged bytes of the requests of a kind that are issued.
-pub fn issued(plan: &Plan<'_>, of: RequestKind) -> (u64, u64, u64) {
+pub fn issued(plan: &Plan<'_>, kind: RequestKind) -> (u64, u64, u64) {
     plan.requests()
         .take(plan.cut())
-        .filter(|request| request.kind == of)
+        .filter(|request| request.kind == kind)
         .fold((0, 0, 0), |sum, request| {
             (
                 sum.0 + 1,

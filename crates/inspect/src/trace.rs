@@ -75,7 +75,12 @@ pub fn text(trace: &Trace, file_bytes: usize, list_pages: bool) -> impl fmt::Dis
             ("metadata", metadata(trace)),
         ]
         .into_iter()
-        .chain(trace.activity.iter().map(|it| ("activity", activity(it))))
+        .chain(
+            trace
+                .activity
+                .iter()
+                .map(|recorded| ("activity", activity(recorded))),
+        )
         .chain([
             ("file", size(trace, file_bytes)),
             (

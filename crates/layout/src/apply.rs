@@ -430,8 +430,8 @@ fn room_for(
 }
 
 /// Notes what an order is about to move.
-fn note(all: &mut [LayoutResult], order: &Order) {
-    if let Some(kept) = all.last_mut() {
+fn note(results: &mut [LayoutResult], order: &Order) {
+    if let Some(kept) = results.last_mut() {
         kept.left = order.left.clone();
         (kept.before, kept.after) = (order.before, order.before);
         (kept.planned_bytes, kept.settled) = (order.bytes(), order.settled.len() as u64);

@@ -153,7 +153,7 @@ mod tests {
         }
         moves
             .iter()
-            .map(|one| [one.start / K, one.donor as u64, one.to / K, one.length / K])
+            .map(|part| [part.start / K, part.donor as u64, part.to / K, part.length / K])
             .collect()
     }
 

@@ -10,7 +10,7 @@ pub fn used(trace: &Trace) -> Used {
     let page_size = u64::from(trace.meta.page_size);
     let mut seen = vec![GrowingSet::default(); trace.files.len()];
     let mut total = Used::default();
-    for one in trace.uses.iter().filter(|one| one.kind != UseKind::Around) {
+    for one in trace.uses.iter().filter(|used| used.kind != UseKind::Around) {
         let file = &trace.files[one.file as usize];
         let unreachable = file.state == FileState::Unreachable;
         let local = file

@@ -198,22 +198,22 @@ fn joined(ranges: &[PageRange], wanted: &PageSet, mut needed: Needed) -> Vec<Joi
         .collect();
     let mut at = 0;
     for wanted in wanted.ranges() {
-        while result.get(at).is_some_and(|of| of.range.end <= wanted.start) {
+        while result.get(at).is_some_and(|part| part.range.end <= wanted.start) {
             at += 1;
         }
         let within = result.get_mut(at..).into_iter().flatten();
-        for of in within.take_while(|of| of.range.start < wanted.end) {
+        for of in within.take_while(|part| part.range.start < wanted.end) {
             of.asked += wanted.end.min(of.range.end) - wanted.start.max(of.range.start);
         }
     }
     for (range, deadline) in needed {
         // What is needed may reach over several of the ranges, where others of its pages are read before.
-        let from = result.partition_point(|of| of.range.end <= range.start);
-        for of in result[from..]
+        let from = result.partition_point(|part| part.range.end <= range.start);
+        for part in result[from..]
             .iter_mut()
-            .take_while(|of| of.range.start < range.end)
+            .take_while(|part| part.range.start < range.end)
         {
-            of.first = of.first.min(deadline);
+            part.first = part.first.min(deadline);
         }
     }
     result

@@ -165,13 +165,14 @@ impl Finished<'_> {
     /// How many requests of its replay were issued.
     fn requests(&self) -> usize {
         let replayed = self.over.replayed.as_ref();
-        replayed.map_or(0, |it| it.report.issued.len())
+        replayed.map_or(0, |replayed| replayed.report.issued.len())
     }
 
     /// Whether plans are to bridge nothing, for what was bridged could not be read once.
     fn bridges_nothing(&self, before: &KeyStateBefore) -> bool {
         let replayed = self.over.replayed.as_ref();
-        replayed.is_some_and(|it| it.report.broken_bridges > 0) || before.state.turns.bridges_nothing
+        replayed.is_some_and(|replayed| replayed.report.broken_bridges > 0)
+            || before.state.turns.bridges_nothing
     }
 
     /// Keeps what is known of a start without a trace.
@@ -224,7 +225,7 @@ impl Finished<'_> {
         let mut outcome = self.review(&mut trace, previous.as_ref(), learned.as_ref().err().cloned());
         let (metadata, witness) = metadata(lock, &trace, notes);
         if let Some((plan, replayed)) =
-            (self.over.replayed.as_ref()).and_then(|it| Some((it.plan.plan().ok()?, it)))
+            (self.over.replayed.as_ref()).and_then(|replayed| Some((replayed.plan.plan().ok()?, replayed)))
         {
             if let Err(error) = remote_cost::keep(self.store, &plan, &replayed.report) {
                 notes.add(format!("what remote file systems cost is not kept: {error}"));
@@ -289,7 +290,7 @@ impl Finished<'_> {
     /// What its replay was worth.
     fn review(&self, trace: &mut Trace, previous: Option<&Profile>, not_learned: Option<String>) -> Outcome {
         let replayed = self.over.replayed.as_ref();
-        let opened = replayed.and_then(|it| Some((it.plan.plan().ok()?, &it.report)));
+        let opened = replayed.and_then(|replayed| Some((replayed.plan.plan().ok()?, &replayed.report)));
         // Both clocks run alike between the two instants, unless somebody sets the wall clock just then.
         let trace_began_ns = trace.meta.started_unix_ns.wrapping_sub(self.origin_unix_ns) as i64;
         if let Some((plan, report)) = &opened {

@@ -53,7 +53,10 @@ impl Data {
         let is_wanted =
             |request: &Request| wanted.is_none_or(|all| path(request).is_some_and(|path| all.contains(path)));
         let mut bytes = BTreeMap::new();
-        let data = plan.requests.iter().filter(|one| one.kind == RequestKind::Data);
+        let data = plan
+            .requests
+            .iter()
+            .filter(|request| request.kind == RequestKind::Data);
         for request in data.filter(|one| is_wanted(one)) {
             if let Some(device) = plan.devices.get(usize::from(request.device)) {
                 *bytes.entry(device.mount_point.clone()).or_default() += request.length;

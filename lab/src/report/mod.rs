@@ -311,14 +311,14 @@ fn summary(experiment: &Begun, setup: &str, runs: &[Run], t_io: Option<f64>) -> 
     } else {
         together(&[base]).filter(|rows| !rows.is_empty())
     };
-    let estimate = |rows: &[Vec<f64>], value: fn(&[f64]) -> f64, of: fn(&[f64]) -> f64| {
+    let estimate = |rows: &[Vec<f64>], value: fn(&[f64]) -> f64, statistic: fn(&[f64]) -> f64| {
         let values: Vec<f64> = rows.iter().map(|row| value(row)).collect();
         Estimate {
             value: of(&values),
             interval: bootstrap(values.len(), |draw| of(&pick(&values, draw))),
         }
     };
-    let paired = |value, of| pairs.as_ref().map(|rows| estimate(rows, value, of));
+    let paired = |value, statistic| pairs.as_ref().map(|rows| estimate(rows, value, statistic));
     let less: fn(&[f64]) -> f64 = |row| row[0] - row[1];
     let twin = format!("{setup}{EARLIER}");
     let earlier = together(&[Some(&twin)]).filter(|rows| !rows.is_empty());

@@ -119,7 +119,9 @@ pub(super) fn write(activity: &Activity, processes: &[Process]) -> [Column; ACTI
         clock.put(from, slice.from_ns);
         length.number(lasted(slice.from_ns, slice.to_ns));
         doing.number(u64::from(slice.process) * STATES.len() as u64 + place(&STATES, &slice.state));
-        let pid = processes.get(slice.process as usize).map_or(0, |of| of.pid);
+        let pid = processes
+            .get(slice.process as usize)
+            .map_or(0, |process| process.pid);
         thread.step(pid.into(), slice.thread.into());
     }
     let mut clock = Clock::default();
@@ -140,11 +142,11 @@ pub(super) fn write(activity: &Activity, processes: &[Process]) -> [Column; ACTI
         }
         before = now;
     }
-    for one in &activity.devices {
-        major.number(one.major.into());
-        minor.number(one.minor.into());
-        size.number(one.sectors);
-        name.text(one.name.as_bytes());
+    for device in &activity.devices {
+        major.number(device.major.into());
+        minor.number(device.minor.into());
+        size.number(device.sectors);
+        name.text(device.name.as_bytes());
     }
     lost.number(activity.lost);
     columns
@@ -238,7 +240,7 @@ pub(super) fn read(columns: [Cursor<'_>; ACTIVITY], trace: &Trace) -> Result<Act
     while sampled.more() {
         let before = memory
             .last()
-            .map_or([0; 3], |it| [it.free, it.page_cache, it.dirty]);
+            .map_or([0; 3], |sample| [sample.free, sample.page_cache, sample.dirty]);
         memory.push(MemorySample {
             time_ns: clock.take(&mut sampled)?,
             free: free.step(before[0])?,
@@ -309,7 +311,9 @@ pub(super) fn check(activity: &Activity, trace: &Trace) -> Result<(), String> {
     }
     for (index, request) in activity.requests.iter().enumerate() {
         if request.device as usize >= activity.devices.len()
-            || request.process.is_some_and(|of| u64::from(of) >= processes)
+            || request
+                .process
+                .is_some_and(|process| u64::from(process) >= processes)
         {
             return Err(format!(
                 "block request {index} is of a device or a process that is not listed"
@@ -341,19 +345,19 @@ pub(super) fn check(activity: &Activity, trace: &Trace) -> Result<(), String> {
     for (what, ordered) in [
         (
             "block requests",
-            activity.requests.is_sorted_by_key(|it| it.issued_ns),
+            activity.requests.is_sorted_by_key(|request| request.issued_ns),
         ),
         (
             "slices of threads",
-            activity.slices.is_sorted_by_key(|it| it.from_ns),
+            activity.slices.is_sorted_by_key(|slice| slice.from_ns),
         ),
         (
             "samples of processors",
-            activity.processors.is_sorted_by_key(|it| it.time_ns),
+            activity.processors.is_sorted_by_key(|sample| sample.time_ns),
         ),
         (
             "samples of memory",
-            activity.memory.is_sorted_by_key(|it| it.time_ns),
+            activity.memory.is_sorted_by_key(|sample| sample.time_ns),
         ),
     ] {
         if !ordered {

@@ -84,8 +84,8 @@ pub(super) fn table(in_time: bool) -> io::Result<MountTable> {
     let mut file = File::open("/proc/self/mountinfo")?;
     let table = MountTable::read_of(&mut file)?;
     let again = table.read_again();
-    *known = now.map(|of| CachedTable {
-        of,
+    *known = now.map(|namespace| CachedTable {
+        namespace,
         file,
         table,
         paid: begun + begun.elapsed() * SHARE,

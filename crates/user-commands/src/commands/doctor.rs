@@ -119,7 +119,7 @@ pub(super) fn examine(store: &Store) -> Report {
         system
             .capabilities
             .iter()
-            .any(|one| one.eq_ignore_ascii_case(name))
+            .any(|known| known.eq_ignore_ascii_case(name))
     };
     let capabilities: Vec<Check> = CAPABILITIES
         .iter()
@@ -195,8 +195,8 @@ pub(super) fn examine(store: &Store) -> Report {
             .filter(|(_, c)| !c.present)
             .map(|(n, _)| n)
             .collect(),
-        container: manager.map(|it| it.name),
-        container_line: manager.filter(|_| !by_bpf).map(|it| it.line()),
+        container: manager.map(|manager| manager.name),
+        container_line: manager.filter(|_| !by_bpf).map(|manager| manager.line()),
         capabilities,
         recording,
         replaying,
@@ -249,7 +249,7 @@ fn text(report: &Report) -> String {
         .then(|| ("names kept before", UNKNOWN_NAMES.to_owned()));
     let container = report.container.map(|name| ("container", name.to_string()));
     let way = report.container_line.as_ref().and(container::manager());
-    let line = way.map(|it| ("to record here", it.description()));
+    let line = way.map(|way| ("to record here", way.description()));
     let mut out = facts(
         [
             ("kernel", format!("Linux {} on {}", report.kernel, report.machine)),
@@ -264,7 +264,12 @@ fn text(report: &Report) -> String {
         ]
         .into_iter()
         .chain(unknown)
-        .chain(report.selinux.as_ref().map(|it| ("SELinux", selinux_text(it))))
+        .chain(
+            report
+                .selinux
+                .as_ref()
+                .map(|selinux| ("SELinux", selinux_text(selinux))),
+        )
         .chain(container)
         .chain(line),
     );
