@@ -363,3 +363,6 @@ fn device_of_missing(machine: &Machine, path: &FilePath) -> Option<u32> {
         .max_by_key(|(_, d)| d.mount_point.as_bytes().len())
         .map(|(i, _)| i as u32)
 }
+
+#[cfg(test)]
+mod tests;
