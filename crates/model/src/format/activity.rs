@@ -155,6 +155,43 @@ pub(super) fn write(activity: &Activity, processes: &[Process]) -> [Column; ACTI
 /// Reads what [`write`] wrote; `trace` has all else.
 pub(super) fn read(columns: [Cursor<'_>; ACTIVITY], trace: &Trace) -> Result<Activity, String> {
     let [
+        issued,
+        took,
+        device,
+        sector,
+        sectors,
+        what,
+        asked,
+        from,
+        length,
+        doing,
+        thread,
+        looked,
+        busy,
+        sampled,
+        free,
+        cache,
+        dirty,
+        major,
+        minor,
+        size,
+        name,
+        mut lost,
+    ] = columns;
+    // Before memory is taken for either.
+    rows(trace, issued.rows(), from.rows())?;
+    Ok(Activity {
+        requests: requests([issued, took, device, sector, sectors, what, asked])?,
+        slices: slices([from, length, doing, thread], trace)?,
+        processors: processors([looked, busy])?,
+        memory: memory([sampled, free, cache, dirty])?,
+        devices: devices([major, minor, size, name])?,
+        lost: lost.number()?,
+    })
+}
+
+fn requests(columns: [Cursor<'_>; 7]) -> Result<Vec<BlockRequest>, String> {
+    let [
         mut issued,
         mut took,
         mut device,
@@ -162,24 +199,7 @@ pub(super) fn read(columns: [Cursor<'_>; ACTIVITY], trace: &Trace) -> Result<Act
         mut sectors,
         mut what,
         mut asked,
-        mut from,
-        mut length,
-        mut doing,
-        mut thread,
-        mut looked,
-        mut busy,
-        mut sampled,
-        mut free,
-        mut cache,
-        mut dirty,
-        mut major,
-        mut minor,
-        mut size,
-        mut name,
-        mut lost,
     ] = columns;
-    // Before memory is taken for either.
-    rows(trace, issued.rows(), from.rows())?;
     let mut requests = table("block requests", &issued, limits::REQUESTED)?;
     let (mut clock, mut next) = (Clock::default(), 0u64);
     while issued.more() {
@@ -208,6 +228,11 @@ pub(super) fn read(columns: [Cursor<'_>; ACTIVITY], trace: &Trace) -> Result<Act
             process: index_or_none(asked.number()?)?,
         });
     }
+    Ok(requests)
+}
+
+fn slices(columns: [Cursor<'_>; 4], trace: &Trace) -> Result<Vec<Slice>, String> {
+    let [mut from, mut length, mut doing, mut thread] = columns;
     let mut slices = table("slices of threads", &from, limits::SLICES)?;
     let mut clock = Clock::default();
     while from.more() {
@@ -227,6 +252,11 @@ pub(super) fn read(columns: [Cursor<'_>; ACTIVITY], trace: &Trace) -> Result<Act
             state: value_at(&STATES, number % STATES.len() as u64)?,
         });
     }
+    Ok(slices)
+}
+
+fn processors(columns: [Cursor<'_>; 2]) -> Result<Vec<BusySample>, String> {
+    let [mut looked, mut busy] = columns;
     let mut processors = table("samples of processors", &looked, limits::SAMPLES)?;
     let mut clock = Clock::default();
     while looked.more() {
@@ -235,6 +265,11 @@ pub(super) fn read(columns: [Cursor<'_>; ACTIVITY], trace: &Trace) -> Result<Act
             busy: f32::from_bits(busy.small()?),
         });
     }
+    Ok(processors)
+}
+
+fn memory(columns: [Cursor<'_>; 4]) -> Result<Vec<MemorySample>, String> {
+    let [mut sampled, mut free, mut cache, mut dirty] = columns;
     let mut memory: Vec<MemorySample> = table("samples of memory", &sampled, limits::SAMPLES)?;
     let mut clock = Clock::default();
     while sampled.more() {
@@ -248,6 +283,11 @@ pub(super) fn read(columns: [Cursor<'_>; ACTIVITY], trace: &Trace) -> Result<Act
             dirty: dirty.step(before[2])?,
         });
     }
+    Ok(memory)
+}
+
+fn devices(columns: [Cursor<'_>; 4]) -> Result<Vec<BlockDevice>, String> {
+    let [mut major, mut minor, mut size, mut name] = columns;
     let mut devices = table("block devices", &major, limits::BLOCK_DEVICES)?;
     while major.more() {
         let text = name.text()?;
@@ -259,14 +299,7 @@ pub(super) fn read(columns: [Cursor<'_>; ACTIVITY], trace: &Trace) -> Result<Act
             sectors: size.number()?,
         });
     }
-    Ok(Activity {
-        devices,
-        requests,
-        slices,
-        processors,
-        memory,
-        lost: lost.number()?,
-    })
+    Ok(devices)
 }
 
 /// An index that may be none.
