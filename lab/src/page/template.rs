@@ -164,7 +164,7 @@ impl Template {
         };
         let table = |name: &str, make: &dyn Fn(&PublishedResult) -> String| {
             let kept = find(results, name);
-            kept.map_or_else(|| NOT_MEASURED.to_owned(), |kept| of_build(kept) + &of(kept))
+            kept.map_or_else(|| NOT_MEASURED.to_owned(), |kept| of_build(kept) + &make(kept))
         };
         let mut text = self.text.clone();
         let mut pictures = Vec::new();
