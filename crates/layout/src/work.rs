@@ -289,13 +289,13 @@ impl Work<'_, '_> {
                 Err(error) => failed.push(format!("some of it cannot be kept: {error}")),
             }
         }
-        for one in moved {
-            let mut left = one.bytes;
-            for part in &one.moves {
+        for file in moved {
+            let mut left = file.bytes;
+            for part in &file.moves {
                 let length = part.length.min(left);
                 left -= length;
                 if let Err(error) = self.room.donors[part.donor].recover(self.volume, part.to, length) {
-                    failed.push(format!("what {} was cannot be read from it: {error}", one.path));
+                    failed.push(format!("what {} was cannot be read from it: {error}", file.path));
                 }
             }
         }

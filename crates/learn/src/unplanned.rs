@@ -66,7 +66,10 @@ fn planned<'a>(plan: Option<&Plan<'a>>) -> HashMap<&'a [u8], PageSet> {
     let Some(plan) = plan else { return HashMap::new() };
     let page = u64::from(plan.page_size()).max(1);
     let mut ranges: HashMap<&[u8], Vec<PageRange>> = HashMap::new();
-    for request in plan.requests().filter(|one| one.kind == RequestKind::Data) {
+    for request in plan
+        .requests()
+        .filter(|request| request.kind == RequestKind::Data)
+    {
         let Some(path) = plan.path(request.file as usize) else {
             continue;
         };

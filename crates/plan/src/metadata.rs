@@ -209,8 +209,8 @@ fn joined(ranges: &[PageRange], wanted: &PageSet, mut needed: Needed) -> Vec<Joi
             at += 1;
         }
         let within = result.get_mut(at..).into_iter().flatten();
-        for of in within.take_while(|part| part.range.start < wanted.end) {
-            of.asked += wanted.end.min(of.range.end) - wanted.start.max(of.range.start);
+        for part in within.take_while(|part| part.range.start < wanted.end) {
+            part.asked += wanted.end.min(part.range.end) - wanted.start.max(part.range.start);
         }
     }
     for (range, deadline) in needed {

@@ -57,7 +57,7 @@ impl Data {
             .requests
             .iter()
             .filter(|request| request.kind == RequestKind::Data);
-        for request in data.filter(|one| is_wanted(one)) {
+        for request in data.filter(|request| is_wanted(request)) {
             if let Some(device) = plan.devices.get(usize::from(request.device)) {
                 *bytes.entry(device.mount_point.clone()).or_default() += request.length;
             }

@@ -84,8 +84,9 @@ fn status() -> KeyStatus {
 fn gains_are_those_of_replays_of_cold_starts_once_a_difference_is_shown() {
     let mut status = status();
     status.comparison.verdict = Verdict::Faster;
-    let shares =
-        |it: &KeyStatus| -> Vec<String> { gains(it).iter().map(|gain| format!("{gain:.2}")).collect() };
+    let shares = |status: &KeyStatus| -> Vec<String> {
+        gains(status).iter().map(|gain| format!("{gain:.2}")).collect()
+    };
     assert_eq!(shares(&status), ["-0.20", "0.50", "0.98"]);
     assert_eq!(sparkline(&gains(&status)), "▁▅█");
     assert_eq!(sparkline(&[0.0, 0.124, 0.126, 1.0, 7.0, f64::NAN]), "▁▁▂██▁");

@@ -81,9 +81,9 @@ impl<'a> Picture<'a> {
     pub fn sectors(&self, device: usize) -> (u64, u64) {
         let devices = self.runs.iter().filter_map(|run| run.devices.get(device));
         let (mut first, mut end) = (u64::MAX, 0);
-        for it in devices.filter(|device| !device.requests.is_empty()) {
-            first = first.min(it.first);
-            end = end.max(it.end);
+        for drawn in devices.filter(|device| !device.requests.is_empty()) {
+            first = first.min(drawn.first);
+            end = end.max(drawn.end);
         }
         (first.min(end), end)
     }
@@ -92,8 +92,8 @@ impl<'a> Picture<'a> {
     /// all starts, so that they compare; at least one.
     pub fn most_rates(&self, device: usize, count: usize) -> (f64, f64) {
         let (mut bytes, mut depth): (f64, f64) = (1.0, 1.0);
-        for it in self.runs.iter().filter_map(|run| run.devices.get(device)) {
-            let rates = it.rates(self.span_ns, count);
+        for drawn in self.runs.iter().filter_map(|run| run.devices.get(device)) {
+            let rates = drawn.rates(self.span_ns, count);
             let moved = rates.read.iter().chain(&rates.written);
             bytes = moved.copied().fold(bytes, f64::max);
             depth = rates.depth.iter().copied().fold(depth, f64::max);
