@@ -13,7 +13,6 @@ use crate::secret_names::forget_secret_names;
 use crate::start::{Over, Replayed};
 use crate::unmounted_files;
 use anyhow::Result;
-use conclude::{Conclusion, NextRecording};
 use headstart_learn::{
     DEFAULT_EXCLUDE, LearnOptions, Reviewed, ahead, exact_is_due, learn, pace_of_late, review,
 };
@@ -146,6 +145,32 @@ pub fn work(mut finished: Finished<'_>, notes: &mut Notes) -> Result<Outcome> {
 struct KeyStateBefore {
     state: State,
     plan: Option<PlanFile>,
+}
+
+/// What a start leaves for those that follow.
+struct Conclusion<'a> {
+    /// The new plan, if there is one.
+    new: Option<&'a PlanFile>,
+    /// The trace that the plan was made anew from.
+    taught: Option<&'a Trace>,
+    /// All outcomes of the key, with this start's.
+    outcomes: &'a [Outcome],
+    /// When a start is recorded next.
+    due: NextRecording,
+    /// The trace that stays beyond its turn, for it saw most metadata.
+    witness: Option<PathBuf>,
+}
+
+/// When a start is recorded next.
+#[derive(Clone, Copy, Default)]
+struct NextRecording {
+    /// Whether the next one is to be recorded while the kernel maps nothing around a fault; `None` if that
+    /// stays as it is.
+    exact: Option<bool>,
+    /// See [`Turns::record_in`].
+    record_in: u8,
+    /// See [`Turns::bridges_nothing`].
+    bridges_nothing: bool,
 }
 
 impl Finished<'_> {

@@ -1,6 +1,6 @@
 //! What a finished start decides for those that follow, and the state of its key that is kept.
 
-use super::{Finished, KeyStateBefore};
+use super::{Conclusion, Finished, KeyStateBefore};
 use crate::bypass;
 use crate::config;
 use crate::decide::next_turns;
@@ -8,41 +8,14 @@ use crate::machine;
 use crate::notes::Notes;
 use anyhow::Result;
 use headstart_learn::{much_is_unplanned, verdict};
+use headstart_model::Key;
 use headstart_model::outcome::{Mode, Outcome};
-use headstart_model::plan::PlanFile;
 use headstart_model::profile::Policy;
-use headstart_model::{Key, Trace};
 use headstart_store::{Change, KeyDir, KeyLock, Limits, Store, Turns};
 use headstart_system::open_cost;
 use headstart_system::own_program;
 use std::path::PathBuf;
 use std::time::SystemTime;
-
-/// What a start leaves for those that follow.
-pub(super) struct Conclusion<'a> {
-    /// The new plan, if there is one.
-    pub new: Option<&'a PlanFile>,
-    /// The trace that the plan was made anew from.
-    pub taught: Option<&'a Trace>,
-    /// All outcomes of the key, with this start's.
-    pub outcomes: &'a [Outcome],
-    /// When a start is recorded next.
-    pub due: NextRecording,
-    /// The trace that stays beyond its turn, for it saw most metadata.
-    pub witness: Option<PathBuf>,
-}
-
-/// When a start is recorded next.
-#[derive(Clone, Copy, Default)]
-pub(super) struct NextRecording {
-    /// Whether the next one is to be recorded while the kernel maps nothing around a fault; `None` if that
-    /// stays as it is.
-    pub exact: Option<bool>,
-    /// See [`Turns::record_in`].
-    pub record_in: u8,
-    /// See [`Turns::bridges_nothing`].
-    pub bridges_nothing: bool,
-}
 
 impl Finished<'_> {
     /// Decides whether the starts that follow are bypassed, or more of them control runs. Writes the state,
