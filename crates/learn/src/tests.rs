@@ -1,5 +1,6 @@
 //! What is learned from runs.
 
+use crate::time_tests::start;
 use crate::{LearnOptions, Refused, learn};
 use headstart_model::profile::{Entry, Need, Policy};
 use headstart_model::trace::*;

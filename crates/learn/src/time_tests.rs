@@ -10,7 +10,7 @@ use headstart_model::{Profile, Trace};
 const USUAL: [(&str, u64); 4] = [("/a", 0), ("/b", 400), ("/c", 600), ("/d", 1000)];
 
 /// A start that takes `elapsed_ms` and looks up what `paths` names, each at its time, milliseconds.
-fn start(elapsed_ms: u64, cpu_ms: u64, paths: &[(&str, u64)]) -> Trace {
+pub(crate) fn start(elapsed_ms: u64, cpu_ms: u64, paths: &[(&str, u64)]) -> Trace {
     let mut trace = reads(&[]);
     trace.end.elapsed_ns = elapsed_ms * 1_000_000;
     trace.end.cpu_ns = Some(cpu_ms * 1_000_000);

@@ -4,7 +4,7 @@ use crate::tests::{PAGE, entry, facts, flash, machine, make, profile};
 use crate::{PlanOptions, plan, recorded_metadata};
 use headstart_model::machine::{DeviceClass, FileFacts, Machine, PathKind};
 use headstart_model::plan::{PlanDraft, PlanFile, RequestKind};
-use headstart_model::profile::Need;
+use headstart_model::profile::{Entry, Need};
 use headstart_model::{FilePath, PageRange, Profile, testing};
 
 #[test]
