@@ -11,7 +11,8 @@ fn main() -> std::io::Result<()> {
     for file in FILES {
         println!("cargo::rerun-if-changed={file}");
     }
-    let is = |what: &str, known: &[&str]| std::env::var(what).is_ok_and(|it| known.contains(&it.as_str()));
+    let is =
+        |what: &str, known: &[&str]| std::env::var(what).is_ok_and(|value| known.contains(&value.as_str()));
     if !is("CARGO_CFG_TARGET_ARCH", &["x86_64", "aarch64"]) {
         return Ok(());
     }

@@ -179,93 +179,95 @@ fn any<'a, T>(list: &'a mut [T], random: &mut Random) -> Option<&'a mut T> {
 
 /// A path of its own for each number, in place of the one that was copied: below it, unless that is so long
 /// that many would take more memory than what is fuzzed may.
-fn apart(of: &FilePath, number: u64) -> FilePath {
-    match of.as_bytes().len() > 100 {
+fn apart(path: &FilePath, number: u64) -> FilePath {
+    match path.as_bytes().len() > 100 {
         true => format!("/{number:06}").as_str().into(),
-        false => format!("{of}/{number:06}").as_str().into(),
+        false => format!("{path}/{number:06}").as_str().into(),
     }
 }
 
-fn trace(mut it: Trace, random: &mut Random) -> Option<Vec<u8>> {
+fn trace(mut trace: Trace, random: &mut Random) -> Option<Vec<u8>> {
     use headstart_model::limits::{FILES, LOOKUPS, MAPPINGS, MARKS, MISSES, PROCESSES, USES};
     for _ in 0..=random.below(3) {
         match random.below(14) {
-            12 | 13 => activity(&mut it, random)?,
-            0 => more(&mut it.uses, USES, random, |used, n| {
+            12 | 13 => activity(&mut trace, random)?,
+            0 => more(&mut trace.uses, USES, random, |used, n| {
                 used.time_ns = used.time_ns.wrapping_add(n % (1 << 40));
                 used.start = used.start.wrapping_add(n % (1 << 20));
             }),
             1 => {
-                let most = affordable(&it.lookups, LOOKUPS, |lookup| lookup.path.as_bytes().len());
-                more(&mut it.lookups, most, random, |lookup, n| {
+                let most = affordable(&trace.lookups, LOOKUPS, |lookup| lookup.path.as_bytes().len());
+                more(&mut trace.lookups, most, random, |lookup, n| {
                     lookup.path = apart(&lookup.path, n);
                 });
             }
             2 => {
-                let most = affordable(&it.files, FILES, |file| paths(&file.path, file.overlay.as_ref()));
-                more(&mut it.files, most, random, |file, n| {
+                let most = affordable(&trace.files, FILES, |file| {
+                    paths(&file.path, file.overlay.as_ref())
+                });
+                more(&mut trace.files, most, random, |file, n| {
                     file.inode = n;
                     if n % 2 == 0 {
                         file.path = apart(&file.path, n);
                     }
                 });
             }
-            3 => more(&mut it.metadata, MISSES, random, |miss, n| {
+            3 => more(&mut trace.metadata, MISSES, random, |miss, n| {
                 miss.start = n % (1 << 40)
             }),
-            4 => more(&mut it.mappings, MAPPINGS, random, |mapping, n| {
+            4 => more(&mut trace.mappings, MAPPINGS, random, |mapping, n| {
                 mapping.pages.start = n % (1 << 20);
                 mapping.pages.end = mapping.pages.start + 1 + n % 999;
             }),
             5 => {
-                let most = affordable(&it.processes, PROCESSES, |process| {
+                let most = affordable(&trace.processes, PROCESSES, |process| {
                     process.executable.as_bytes().len()
                 });
-                more(&mut it.processes, most, random, |process, n| {
+                more(&mut trace.processes, most, random, |process, n| {
                     process.pid = n as u32
                 });
             }
-            6 => more(&mut it.marks, MARKS, random, |mark, n| {
+            6 => more(&mut trace.marks, MARKS, random, |mark, n| {
                 mark.stage = format!("{n}");
                 mark.time_ns = n;
             }),
             7 => {
-                let file = any(&mut it.files, random)?;
+                let file = any(&mut trace.files, random)?;
                 file.path = path(&file.path, random);
                 file.size = random.number();
                 file.overlay = random.one_in(2).then(|| path(&file.path, random));
             }
             8 => {
-                let lookup = any(&mut it.lookups, random)?;
+                let lookup = any(&mut trace.lookups, random)?;
                 lookup.path = path(&lookup.path, random);
                 lookup.process = random.number() as u32;
             }
             9 => {
-                let files = it.files.len().max(1) as u64;
-                for used in &mut it.uses {
+                let files = trace.files.len().max(1) as u64;
+                for used in &mut trace.uses {
                     used.file = (random.number() % files) as u32;
                     used.pages = random.number() as u32 % 4096;
                 }
             }
             10 => {
-                let used = any(&mut it.uses, random)?;
+                let used = any(&mut trace.uses, random)?;
                 (used.start, used.pages) = (random.number(), random.number() as u32);
                 used.time_ns = random.number();
             }
             _ => {
-                it.end.elapsed_ns = random.number();
-                it.end.cpu_ns = Some(random.number());
-                it.meta.page_size = 1 << (10 + random.below(8));
+                trace.end.elapsed_ns = random.number();
+                trace.end.cpu_ns = Some(random.number());
+                trace.meta.page_size = 1 << (10 + random.below(8));
             }
         }
     }
-    it.forged().ok()
+    trace.forged().ok()
 }
 
 /// Rows of what the processors, devices and memory did.
-fn activity(it: &mut Trace, random: &mut Random) -> Option<()> {
+fn activity(trace: &mut Trace, random: &mut Random) -> Option<()> {
     use headstart_model::limits::{BLOCK_DEVICES, REQUESTED, SAMPLES, SLICES};
-    let activity = it.activity.as_mut()?;
+    let activity = trace.activity.as_mut()?;
     match random.below(6) {
         0 => {
             more(&mut activity.requests, REQUESTED, random, |request, n| {
@@ -306,26 +308,26 @@ fn activity(it: &mut Trace, random: &mut Random) -> Option<()> {
     Some(())
 }
 
-fn profile(mut it: Profile, random: &mut Random) -> Option<Vec<u8>> {
+fn profile(mut profile: Profile, random: &mut Random) -> Option<Vec<u8>> {
     use headstart_model::limits::{ENTRIES, RANGES, STAGES};
     for _ in 0..=random.below(3) {
         match random.below(7) {
             0 => {
-                let most = affordable(&it.entries, ENTRIES, |entry| {
+                let most = affordable(&profile.entries, ENTRIES, |entry| {
                     let touches = entry.touches.iter();
-                    let touched = touches.flat_map(|it| [&it.touched, &it.once, &it.unused]);
+                    let touched = touches.flat_map(|touch| [&touch.touched, &touch.once, &touch.unused]);
                     let ranges = entry.ranges.len()
                         + entry.tail.as_ref().map_or(0, Vec::len)
                         + touched.map(|set| set.ranges().len()).sum::<usize>();
                     paths(&entry.path, entry.overlay.as_ref()) + ranges * size_of::<WeightedRange>()
                 });
-                more(&mut it.entries, most, random, |entry, n| {
+                more(&mut profile.entries, most, random, |entry, n| {
                     entry.path = apart(&entry.path, n);
                     entry.first_use_ns = n;
                 });
             }
             1 => {
-                let ranges = &mut any(&mut it.entries, random)?.ranges;
+                let ranges = &mut any(&mut profile.entries, random)?.ranges;
                 let mut end = ranges.last().map_or(0, |range| range.range().end);
                 let from = ranges.len();
                 more(ranges, RANGES, random, |range, n| {
@@ -338,34 +340,36 @@ fn profile(mut it: Profile, random: &mut Random) -> Option<Vec<u8>> {
                     end = range.range().end;
                 }
             }
-            2 => more(&mut it.stages, STAGES, random, |stage, n| *stage = format!("{n}")),
+            2 => more(&mut profile.stages, STAGES, random, |stage, n| {
+                *stage = format!("{n}")
+            }),
             3 => {
-                let entry = any(&mut it.entries, random)?;
+                let entry = any(&mut profile.entries, random)?;
                 entry.path = path(&entry.path, random);
                 entry.overlay = random.one_in(2).then(|| path(&entry.path, random));
             }
             4 => {
-                let entry = any(&mut it.entries, random)?;
+                let entry = any(&mut profile.entries, random)?;
                 entry.weight = random.below(3) as f32 / 2.0;
                 entry.stage = random.number() as u16;
             }
             5 => {
-                let stages = it.stages.len().max(1) as u64;
-                for entry in &mut it.entries {
+                let stages = profile.stages.len().max(1) as u64;
+                for entry in &mut profile.entries {
                     entry.stage = (random.number() % stages) as u16;
                     entry.overlay = random.one_in(4).then(|| apart(&entry.path, random.number() % 7));
                 }
             }
             _ => {
-                it.cpu_ns = Some(random.number());
-                it.timeline_ns = random.number();
-                it.mass = f64::from_bits(random.number());
+                profile.cpu_ns = Some(random.number());
+                profile.timeline_ns = random.number();
+                profile.mass = f64::from_bits(random.number());
             }
         }
     }
-    it.entries.sort_by(|a, b| a.path.cmp(&b.path));
-    it.entries.dedup_by(|a, b| a.path == b.path);
-    it.forged().ok()
+    profile.entries.sort_by(|a, b| a.path.cmp(&b.path));
+    profile.entries.dedup_by(|a, b| a.path == b.path);
+    profile.forged().ok()
 }
 
 fn plan(bytes: &[u8], random: &mut Random) -> Option<Vec<u8>> {
@@ -417,16 +421,16 @@ fn plan(bytes: &[u8], random: &mut Random) -> Option<Vec<u8>> {
     it.forged().ok()
 }
 
-fn outcome(mut it: Outcome, random: &mut Random) -> Option<Vec<u8>> {
+fn outcome(mut outcome: Outcome, random: &mut Random) -> Option<Vec<u8>> {
     match random.below(3) {
-        0 => more(&mut it.stages, 255, random, |stage, n| stage.used_pages = n),
-        1 => it.not_learned = Some("x\n".repeat(random.below(4096))),
+        0 => more(&mut outcome.stages, 255, random, |stage, n| stage.used_pages = n),
+        1 => outcome.not_learned = Some("x\n".repeat(random.below(4096))),
         _ => {
-            it.elapsed_ns = random.number();
-            it.first_request_ns = Some(random.number());
-            it.memory_pressure = Some(f32::from_bits(random.number() as u32));
-            any(&mut it.stages, random)?.issued_pages = random.number();
+            outcome.elapsed_ns = random.number();
+            outcome.first_request_ns = Some(random.number());
+            outcome.memory_pressure = Some(f32::from_bits(random.number() as u32));
+            any(&mut outcome.stages, random)?.issued_pages = random.number();
         }
     }
-    it.to_bytes().ok()
+    outcome.to_bytes().ok()
 }

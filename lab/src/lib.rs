@@ -1,6 +1,7 @@
 //! headstart-lab: slow disks, programs that start on them, and honest measurements; nothing here ships to
 //! users.
 
+mod built_in;
 mod cgroup;
 pub mod disk;
 pub mod experiment;

@@ -3,7 +3,7 @@
 mod builds;
 mod disk_command;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -224,33 +224,8 @@ fn run(command: Command) -> Result<()> {
             directory,
             against,
             json,
-        } => {
-            let figures = against.map(|path| report::Figures::load(&path)).transpose()?;
-            let report = Report::read(&directory)?;
-            report.write(&directory)?;
-            if json {
-                return print::line(serde_json::to_string_pretty(&report)?);
-            }
-            let mut text = report::table(&report);
-            if let Some(figures) = figures {
-                text += &format!("\n{}", report::against(&report, &figures)?);
-            }
-            print::line(text.trim_end())
-        }
-        Command::Compare { first, second, json } => {
-            let comparisons = report::compare(&Report::read(&first)?, &Report::read(&second)?);
-            anyhow::ensure!(
-                !comparisons.is_empty(),
-                "{} and {} have no case and setup in common",
-                first.display(),
-                second.display()
-            );
-            if json {
-                print::line(serde_json::to_string_pretty(&comparisons)?)
-            } else {
-                print::line(report::compared(&comparisons).trim_end())
-            }
-        }
+        } => show_report(&directory, against.as_deref(), json),
+        Command::Compare { first, second, json } => compare(&first, &second, json),
         Command::Bench {
             workload,
             fs,
@@ -282,20 +257,51 @@ fn run(command: Command) -> Result<()> {
             let kept = page::PublishedResult::new(&Report::read(&directory)?, &commit, earlier.as_deref());
             print::line(kept.write(&results)?.display())
         }
-        Command::Page { root, check } => {
-            for page in page::pages(&root)?.iter().filter(|page| page.stale()) {
-                anyhow::ensure!(
-                    !check,
-                    "{} is stale: `headstart-lab page` makes it anew",
-                    page.path.display()
-                );
-                page.write()?;
-                print::line(page.path.display())?;
-            }
-            Ok(())
-        }
+        Command::Page { root, check } => make_pages(&root, check),
         Command::Clean => clean(),
     }
+}
+
+fn show_report(directory: &Path, against: Option<&Path>, json: bool) -> Result<()> {
+    let figures = against.map(report::Figures::load).transpose()?;
+    let report = Report::read(directory)?;
+    report.write(directory)?;
+    if json {
+        return print::line(serde_json::to_string_pretty(&report)?);
+    }
+    let mut text = report::table(&report);
+    if let Some(figures) = figures {
+        text += &format!("\n{}", report::against(&report, &figures)?);
+    }
+    print::line(text.trim_end())
+}
+
+fn compare(first: &Path, second: &Path, json: bool) -> Result<()> {
+    let comparisons = report::compare(&Report::read(first)?, &Report::read(second)?);
+    anyhow::ensure!(
+        !comparisons.is_empty(),
+        "{} and {} have no case and setup in common",
+        first.display(),
+        second.display()
+    );
+    if json {
+        print::line(serde_json::to_string_pretty(&comparisons)?)
+    } else {
+        print::line(report::compared(&comparisons).trim_end())
+    }
+}
+
+fn make_pages(root: &Path, check: bool) -> Result<()> {
+    for page in page::pages(root)?.iter().filter(|page| page.stale()) {
+        anyhow::ensure!(
+            !check,
+            "{} is stale: `headstart-lab page` makes it anew",
+            page.path.display()
+        );
+        page.write()?;
+        print::line(page.path.display())?;
+    }
+    Ok(())
 }
 
 /// Makes the missing runs of an experiment, and its report.

@@ -7,6 +7,8 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
+use crate::built_in::{built_in, text};
+
 /// How a tool is put to work: a TOML file. Commands are lists of words; `{program}` as a word of its own
 /// stands for the program's own command line, and within words `{workload}`, `{state}` (a directory kept
 /// between runs, outside the image), `{mount}` or `{root}` (the image), `{files}` (the setup's own files),
@@ -212,97 +214,56 @@ fn ready() -> String {
 }
 
 /// The setups that ship with the lab, by name.
-pub const BUILT_IN: &[(&str, &str)] = &[
-    ("none", include_str!("../setups/none.toml")),
-    ("warm", include_str!("../setups/warm.toml")),
-    ("headstart", include_str!("../setups/headstart.toml")),
-    ("layout", include_str!("../setups/layout.toml")),
-    ("daemon", include_str!("../setups/daemon.toml")),
-    ("daemon-person", include_str!("../setups/daemon-person.toml")),
-    ("person", include_str!("../setups/person.toml")),
-    (
+pub const BUILT_IN: &[(&str, &str)] = built_in!(
+    "setups",
+    [
+        "none",
+        "warm",
+        "headstart",
+        "layout",
+        "daemon",
+        "daemon-person",
+        "person",
         "daemon-no-pagein",
-        include_str!("../setups/daemon-no-pagein.toml"),
-    ),
-    ("before", include_str!("../setups/before.toml")),
-    ("replay-first", include_str!("../setups/replay-first.toml")),
-    ("list", include_str!("../setups/list.toml")),
-    ("list-before", include_str!("../setups/list-before.toml")),
-    ("vmtouch", include_str!("../setups/vmtouch.toml")),
-    ("e4defrag", include_str!("../setups/e4defrag.toml")),
-    ("no-pagein", include_str!("../setups/no-pagein.toml")),
-    ("headstart-own", include_str!("../setups/headstart-own.toml")),
-    (
+        "before",
+        "replay-first",
+        "list",
+        "list-before",
+        "vmtouch",
+        "e4defrag",
+        "no-pagein",
+        "headstart-own",
         "headstart-no-pagein",
-        include_str!("../setups/headstart-no-pagein.toml"),
-    ),
-    ("boot-none", include_str!("../setups/boot-none.toml")),
-    ("boot-bare", include_str!("../setups/boot-bare.toml")),
-    ("boot-list", include_str!("../setups/boot-list.toml")),
-    ("boot-headstart", include_str!("../setups/boot-headstart.toml")),
-    (
+        "boot-none",
+        "boot-bare",
+        "boot-list",
+        "boot-headstart",
         "boot-headstart-init",
-        include_str!("../setups/boot-headstart-init.toml"),
-    ),
-    (
         "boot-headstart-generator",
-        include_str!("../setups/boot-headstart-generator.toml"),
-    ),
-    (
         "boot-headstart-unit",
-        include_str!("../setups/boot-headstart-unit.toml"),
-    ),
-    ("boot-layout", include_str!("../setups/boot-layout.toml")),
-    ("boot-e4defrag", include_str!("../setups/boot-e4defrag.toml")),
-    (
+        "boot-layout",
+        "boot-e4defrag",
         "boot-headstart-1",
-        include_str!("../setups/boot-headstart-1.toml"),
-    ),
-    (
         "boot-headstart-5",
-        include_str!("../setups/boot-headstart-5.toml"),
-    ),
-    (
         "boot-headstart-20",
-        include_str!("../setups/boot-headstart-20.toml"),
-    ),
-    (
         "boot-headstart-keep",
-        include_str!("../setups/boot-headstart-keep.toml"),
-    ),
-    ("record", include_str!("../setups/record.toml")),
-    ("record-chart", include_str!("../setups/record-chart.toml")),
-    ("again", include_str!("../setups/again.toml")),
-    ("plain", include_str!("../setups/plain.toml")),
-    ("slower", include_str!("../setups/slower.toml")),
-];
-
-/// The text of a built-in setup, or of the file at a path ending in `.toml`.
-fn text(name: &str) -> Result<String> {
-    match BUILT_IN.iter().find(|(known, _)| *known == name) {
-        Some((_, text)) => Ok((*text).to_owned()),
-        None if name.ends_with(".toml") => {
-            std::fs::read_to_string(name).with_context(|| format!("reading the setup {name}"))
-        }
-        None => {
-            let known: Vec<&str> = BUILT_IN.iter().map(|(known, _)| *known).collect();
-            bail!(
-                "no setup {name:?}: built in are {}; a path ending in .toml loads your own",
-                known.join(", ")
-            );
-        }
-    }
-}
+        "record",
+        "record-chart",
+        "again",
+        "plain",
+        "slower",
+    ]
+);
 
 impl Setup {
     /// A built-in setup by name, or the TOML file at a path ending in `.toml`.
     pub fn load(name: &str) -> Result<Setup> {
-        let text = text(name)?;
+        let own_text = text("setup", BUILT_IN, name)?;
         let parsed = || format!("the setup {name}");
-        let mut setup: Setup = toml::from_str(&text).with_context(parsed)?;
+        let mut setup: Setup = toml::from_str(&own_text).with_context(parsed)?;
         if let Some(like) = setup.like.take() {
-            let own = toml::from_str::<toml::Table>(&text).with_context(parsed)?;
-            let other = self::text(&like).with_context(|| format!("the setup {name}: like"))?;
+            let own = toml::from_str::<toml::Table>(&own_text).with_context(parsed)?;
+            let other = text("setup", BUILT_IN, &like).with_context(|| format!("the setup {name}: like"))?;
             let mut merged: toml::Table =
                 toml::from_str(&other).with_context(|| format!("the setup {like}"))?;
             if merged.contains_key("like") {
@@ -423,107 +384,4 @@ impl Names {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn names() -> Names {
-        let values = [
-            ("state", "/s"),
-            ("headstart", "/bin/hs"),
-            ("workload", "w"),
-            ("mount", "/m"),
-            ("root", "/m"),
-            ("files", "/f"),
-            ("disk", "flash,100,1,1"),
-        ];
-        Names {
-            values: values.map(|(k, v)| (k, v.to_owned())).into(),
-            program: vec!["chroot".into(), "/m".into(), "/bin/true".into()],
-        }
-    }
-
-    #[test]
-    fn built_in_setups_parse() {
-        for (name, _) in BUILT_IN {
-            let setup = Setup::load(name).unwrap();
-            assert!(!setup.name.is_empty() && !setup.description.is_empty(), "{name}");
-            for command in setup.commands() {
-                names().fill(command).unwrap();
-            }
-        }
-    }
-
-    #[test]
-    fn what_is_learned_from_is_a_number_or_commands() {
-        let parse = |text: &str| toml::from_str::<Setup>(text);
-        assert_eq!(parse("record = 2").unwrap().record.commands(), [None, None]);
-        let setup = parse("record = [['a', '{program}']]").unwrap();
-        assert_eq!(setup.record.commands()[0].unwrap()[0], "a");
-        assert_eq!(setup.start, ["{program}"]);
-        let error = parse("record = 'twice'").unwrap_err().to_string();
-        assert!(
-            error.contains("a number of starts") && error.contains("line 1"),
-            "{error}"
-        );
-        let error = parse("cache = 'hot'").unwrap_err().to_string();
-        assert!(error.contains("drop-pages"), "{error}");
-    }
-
-    #[test]
-    fn headstart_wraps_the_program() {
-        let setup = Setup::load("headstart").unwrap();
-        let line = names().fill(&setup.start).unwrap().join(" ");
-        assert_eq!(line, "/bin/hs --state /s run --name w -- chroot /m /bin/true");
-        assert!(setup.needs_headstart() && !Setup::load("none").unwrap().needs_headstart());
-    }
-
-    #[test]
-    fn before_replays_then_starts_plainly() {
-        let setup = Setup::load("before").unwrap();
-        assert_eq!(
-            names().fill(&setup.prepare[0]).unwrap().join(" "),
-            "/bin/hs --state /s replay w --wait"
-        );
-        assert_eq!(names().fill(&setup.start).unwrap(), names().program);
-    }
-
-    #[test]
-    fn a_peer_is_a_file() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("vmtouch.toml");
-        std::fs::write(
-            &path,
-            "prepare = [['vmtouch', '-t', '{mount}/usr']]\nstart = ['{program}']\n",
-        )
-        .unwrap();
-        let setup = Setup::load(path.to_str().unwrap()).unwrap();
-        assert_eq!(setup.name, "vmtouch");
-        assert_eq!(names().fill(&setup.prepare[0]).unwrap()[2], "/m/usr");
-    }
-
-    #[test]
-    fn a_setup_like_another_differs_where_it_says_so() {
-        let (five, three) = (
-            Setup::load("boot-headstart-5").unwrap(),
-            Setup::load("boot-headstart").unwrap(),
-        );
-        assert_eq!((five.name.as_str(), five.record.len()), ("headstart-5", 5));
-        assert_eq!((three.record.len(), &three.install), (3, &five.install));
-        let directory = tempfile::tempdir().unwrap();
-        let wrong = |text: &str| {
-            let path = directory.path().join("x.toml");
-            std::fs::write(&path, text).unwrap();
-            format!("{:#}", Setup::load(path.to_str().unwrap()).unwrap_err())
-        };
-        assert!(wrong("like = 'warm'\nstrat = ['x']").contains("strat"));
-        assert!(wrong("like = 'hot'").contains("no setup \"hot\""));
-        assert!(wrong("like = 'boot-headstart-5'").contains("like another itself"));
-    }
-
-    #[test]
-    fn misspelt_placeholder_is_named() {
-        let error = names().fill(&["{stat}/x".into()]).unwrap_err().to_string();
-        assert!(error.contains("{stat}") && error.contains("state"), "{error}");
-        assert!(Setup::load("hot").unwrap_err().to_string().contains("before"));
-    }
-}
+mod tests;

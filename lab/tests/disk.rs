@@ -467,10 +467,8 @@ fn the_file_serves_direct_io_at_the_models_pace() {
 /// The blocks of a trace, by where they are in an image, are those the start read from the disk.
 #[test]
 fn best_time_of_a_trace_and_of_a_log() {
-    use headstart_model::trace::{
-        Backend, End, EndReason, Evidence, FileState, Filesystem, Lost, Meta, Process, Scope, Trace, Use,
-        UseKind,
-    };
+    use headstart_model::testing;
+    use headstart_model::trace::{Use, UseKind};
     if !is_root() {
         return;
     }
@@ -488,72 +486,21 @@ fn best_time_of_a_trace_and_of_a_log() {
         .status()
         .unwrap();
     assert!(made.success());
-    let file = |name: &str| headstart_model::trace::File {
-        filesystem: Some(0),
-        path: format!("/somewhere/{name}").as_str().into(),
-        overlay: None,
-        inode: 12,
-        generation: 0,
-        size: 400 << 10,
-        mtime_ns: 0,
-        mode: 0o100_644,
-        state: FileState::Present,
-    };
-    let first = |file, start, pages, kind| Use {
-        time_ns: 1,
-        process: 0,
-        file,
-        start,
-        pages,
-        kind,
-    };
-    let trace = Trace {
-        meta: Meta {
-            started_unix_ns: 0,
-            kernel: "6.12".into(),
-            page_size: 4096,
-            backend: Backend::Bpf,
-            evidence: Evidence::Uses,
-            scope: Scope::Tree,
-            command: vec!["used".into()],
-            recorder: "test".into(),
-            replayed: false,
+    let mut trace = testing::trace();
+    trace.filesystems[0].mount_point = "/somewhere".into();
+    trace.files = vec![testing::file("/somewhere/used"), testing::file("/somewhere/gone")];
+    trace.uses = vec![
+        testing::used(1, 0, 0, 10),
+        Use {
+            kind: UseKind::Fault,
+            ..testing::used(1, 0, 5, 20)
         },
-        end: End {
-            reason: EndReason::Exit(0),
-            elapsed_ns: 2,
-            cpu_ns: None,
-            events: 4,
-            blocked_ns: None,
+        Use {
+            kind: UseKind::Add,
+            ..testing::used(1, 0, 80, 10)
         },
-        lost: Lost::default(),
-        processes: vec![Process {
-            pid: 1,
-            parent: None,
-            start_ns: 0,
-            executable: "/somewhere/used".into(),
-        }],
-        filesystems: vec![Filesystem {
-            major: 7,
-            minor: 0,
-            fstype: "ext4".into(),
-            mount_point: "/somewhere".into(),
-            local: true,
-        }],
-        files: vec![file("used"), file("gone")],
-        mappings: Vec::new(),
-        uses: vec![
-            first(0, 0, 10, UseKind::Read),
-            first(0, 5, 20, UseKind::Fault),
-            first(0, 80, 10, UseKind::Add),
-            first(1, 0, 3, UseKind::Read),
-        ],
-        lookups: Vec::new(),
-        metadata: Vec::new(),
-        marks: Vec::new(),
-        activity: None,
-        ahead: None,
-    };
+        testing::used(1, 1, 0, 3),
+    ];
     let trace_file = scratch.path().join("start.trace");
     fs::write(&trace_file, trace.to_bytes().unwrap()).unwrap();
     let tio = |words: &[&str]| -> serde_json::Value {

@@ -80,7 +80,7 @@ fn joined(trace: &Trace, reads: &[BlockRead], plan: Option<&PlanDraft>) -> Compa
     assert_eq!(pieces, result.read.bytes, "every byte is in one piece");
     let kinds: u64 = result.kinds.iter().map(|kind| kind.bytes).sum();
     assert_eq!(kinds, result.explained);
-    let unexplained: u64 = result.unexplained.iter().map(|it| it.bytes).sum();
+    let unexplained: u64 = result.unexplained.iter().map(|part| part.bytes).sum();
     assert_eq!(result.explained + unexplained, result.read.bytes);
     result
 }
@@ -91,7 +91,15 @@ fn a_read_is_taken_apart_by_who_owns_it_and_what_was_planned() {
     let pieces: Vec<_> = result
         .blocks
         .iter()
-        .map(|it| ((it.sector - 2048) * 512, it.bytes, it.kind, it.offset, it.had))
+        .map(|part| {
+            (
+                (part.sector - 2048) * 512,
+                part.bytes,
+                part.kind,
+                part.offset,
+                part.had,
+            )
+        })
         .collect();
     assert_eq!(
         pieces,
@@ -111,7 +119,7 @@ fn a_read_is_taken_apart_by_who_owns_it_and_what_was_planned() {
     let files: Vec<_> = result
         .files
         .iter()
-        .map(|it| (it.inode, it.data, it.metadata))
+        .map(|owner| (owner.inode, owner.data, owner.metadata))
         .collect();
     assert_eq!(files, [(12, 16384, 0), (11, 0, 4096), (13, 4096, 0)]);
     assert_eq!(result.blocks[2].file, Some(0), "an index into the sorted list");

@@ -4,14 +4,15 @@
 //! Pure: no system call. Who owns a byte of a device is an argument ([`Part`]).
 
 mod activity;
+mod comparison;
 mod join;
 mod plan;
 mod uses;
 
 pub use activity::of_activity;
-pub use join::{
-    Block, Comparison, Count, DeviceTotal, FileTotal, Had, Input, KindTotal, PartTotal, Split, TooMany,
-    Unexplained, compare, wanted,
+pub use comparison::{
+    Block, Comparison, Count, DeviceTotal, FileTotal, Had, KindTotal, PartTotal, Split, Unexplained,
 };
+pub use join::{Input, TooMany, compare, wanted};
 
 pub use headstart_model::blocks::Part;

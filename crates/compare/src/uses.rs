@@ -21,13 +21,13 @@ impl<'a> Uses<'a> {
             page: u64::from(trace.meta.page_size.max(1)),
         };
         // By time: what was used before is not used first again.
-        for it in &trace.uses {
-            if let Some(pages) = uses.files.get_mut(it.file as usize) {
+        for used in &trace.uses {
+            if let Some(pages) = uses.files.get_mut(used.file as usize) {
                 insert(
                     pages,
-                    it.start,
-                    it.start.saturating_add(it.pages.into()),
-                    it.time_ns,
+                    used.start,
+                    used.start.saturating_add(used.pages.into()),
+                    used.time_ns,
                 );
             }
         }

@@ -19,7 +19,7 @@ pub fn text(comparison: &Comparison, list_blocks: bool) -> impl fmt::Display {
             let sizes: Vec<(String, String)> = comparison
                 .unexplained
                 .iter()
-                .map(|it| (bytes(it.bytes), it.why.clone()))
+                .map(|part| (bytes(part.bytes), part.why.clone()))
                 .collect();
             let pairs = sizes.iter().map(|(size, why)| (size.as_str(), why.clone()));
             write!(f, "\nNot explained\n{}", sentences(COLUMNS, pairs))?;

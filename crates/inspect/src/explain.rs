@@ -119,28 +119,7 @@ pub fn explain(path: &FilePath, known: Known<'_>) -> Explanation {
         mtime_ns: f.mtime_ns,
         generation: f.generation,
     });
-    let (changed, written) = match (&known.now, planned.or(learned)) {
-        (
-            Now::File {
-                size,
-                mtime_ns,
-                inode,
-                generation,
-            },
-            Some(old),
-        ) => {
-            let now = Version {
-                size: *size,
-                mtime_ns: *mtime_ns,
-                generation: *generation,
-            };
-            let changed = (*size, *mtime_ns) != (old.size, old.mtime_ns);
-            let same = old.same_file(&now) && of_plan.is_none_or(|planned| planned == *inode);
-            (Some(changed), changed && same)
-        }
-        (Now::Missing, Some(_)) => (Some(true), false),
-        _ => (None, false),
-    };
+    let (changed, written) = change(&known.now, planned.or(learned), of_plan);
     let mut explanation = Explanation {
         key: known.key.into(),
         path: path.clone(),
@@ -158,6 +137,33 @@ pub fn explain(path: &FilePath, known: Known<'_>) -> Explanation {
     let known = (known.profile.is_some(), known.plan.is_some(), known.excluded);
     (explanation.prefetched, explanation.because) = reason(&explanation, known);
     explanation
+}
+
+/// Whether a path is not what it was when it was learned or planned, if that is known, and whether it is the
+/// same file still, written in place. `planned_inode` is the inode that the plan has.
+fn change(now: &Now, before: Option<Version>, planned_inode: Option<u64>) -> (Option<bool>, bool) {
+    match (now, before) {
+        (
+            Now::File {
+                size,
+                mtime_ns,
+                inode,
+                generation,
+            },
+            Some(old),
+        ) => {
+            let now = Version {
+                size: *size,
+                mtime_ns: *mtime_ns,
+                generation: *generation,
+            };
+            let changed = (*size, *mtime_ns) != (old.size, old.mtime_ns);
+            let same = old.same_file(&now) && planned_inode.is_none_or(|planned| planned == *inode);
+            (Some(changed), changed && same)
+        }
+        (Now::Missing, Some(_)) => (Some(true), false),
+        _ => (None, false),
+    }
 }
 
 /// The first reason that decides.
@@ -259,51 +265,7 @@ pub fn text(explanation: &Explanation) -> String {
         None => {}
     }
     if let Some(entry) = &explanation.entry {
-        lines.push((
-            "weight",
-            format!(
-                "{} of {} runs; {} is enough",
-                weight(entry.weight),
-                explanation.runs,
-                weight(explanation.threshold)
-            ),
-        ));
-        lines.push(("needed for", format!("{:?}", entry.need).to_lowercase()));
-        lines.push((
-            "first used",
-            format!("{} after the start", duration(entry.first_use_ns)),
-        ));
-        if let Some(overlay) = &entry.overlay {
-            lines.push(("through", overlay.to_string()));
-        }
-        let by_weight = crate::profile::by_weight(entry);
-        let more = by_weight.len().saturating_sub(SHOWN);
-        for (bits, set) in by_weight.into_iter().take(SHOWN) {
-            lines.push((
-                "pages",
-                format!(
-                    "{} with weight {}",
-                    ranges(set.ranges()),
-                    weight(f32::from_bits(bits))
-                ),
-            ));
-        }
-        if more > 0 {
-            lines.push((
-                "pages",
-                format!("and {more} lighter weights: --json has them all"),
-            ));
-        }
-        if let Some(touches) = &entry.touches {
-            let voted = entry.voted(explanation.threshold);
-            let voted_pages = |set: &PageSet| voted.intersection(set).pages();
-            let (touched, unused) = (voted_pages(&touches.touched), voted_pages(&touches.unused));
-            let rest = voted.pages().saturating_sub(touched + unused);
-            lines.push((
-                "touched",
-                format!("{touched} pages; not needed are {unused} that the kernel maps with them; not known is it of {rest}"),
-            ));
-        }
+        lines.extend(learned(entry, explanation));
     }
     for (index, request) in explanation.requests.iter().take(SHOWN) {
         let beyond = if *index < explanation.cut {
@@ -325,6 +287,58 @@ pub fn text(explanation: &Explanation) -> String {
         lines.push(("request", format!("and {more} more: --json has them all")));
     }
     facts(lines)
+}
+
+/// What is learned of the path.
+fn learned(entry: &Entry, explanation: &Explanation) -> Vec<(&'static str, String)> {
+    let mut lines = vec![
+        (
+            "weight",
+            format!(
+                "{} of {} runs; {} is enough",
+                weight(entry.weight),
+                explanation.runs,
+                weight(explanation.threshold)
+            ),
+        ),
+        ("needed for", format!("{:?}", entry.need).to_lowercase()),
+        (
+            "first used",
+            format!("{} after the start", duration(entry.first_use_ns)),
+        ),
+    ];
+    if let Some(overlay) = &entry.overlay {
+        lines.push(("through", overlay.to_string()));
+    }
+    let by_weight = crate::profile::by_weight(entry);
+    let more = by_weight.len().saturating_sub(SHOWN);
+    for (bits, set) in by_weight.into_iter().take(SHOWN) {
+        lines.push((
+            "pages",
+            format!(
+                "{} with weight {}",
+                ranges(set.ranges()),
+                weight(f32::from_bits(bits))
+            ),
+        ));
+    }
+    if more > 0 {
+        lines.push((
+            "pages",
+            format!("and {more} lighter weights: --json has them all"),
+        ));
+    }
+    if let Some(touches) = &entry.touches {
+        let voted = entry.voted(explanation.threshold);
+        let voted_pages = |set: &PageSet| voted.intersection(set).pages();
+        let (touched, unused) = (voted_pages(&touches.touched), voted_pages(&touches.unused));
+        let rest = voted.pages().saturating_sub(touched + unused);
+        lines.push((
+            "touched",
+            format!("{touched} pages; not needed are {unused} that the kernel maps with them; not known is it of {rest}"),
+        ));
+    }
+    lines
 }
 
 #[cfg(test)]

@@ -72,65 +72,71 @@ pub fn text(outcome: &Outcome) -> String {
         ),
     ]);
     if outcome.mode == Mode::Replay {
-        out += &facts([
-            ("replay took", duration(outcome.replay_ns)),
-            ("memory available", bytes(outcome.memory_available)),
-            (
-                "memory pressure",
-                outcome
-                    .memory_pressure
-                    .map_or("not known".into(), |p| format!("{p:.1} %")),
-            ),
-            ("skipped", skipped(&outcome.skipped)),
-        ]);
-        let heads = [
-            ">metadata",
-            ">opens",
-            ">requests",
-            ">pages",
-            ">resident",
-            ">bridged",
-            ">arrived",
-            "stage",
+        out += &replay_text(outcome);
+    }
+    out
+}
+
+/// What the replay asked for, and what of it was used.
+fn replay_text(outcome: &Outcome) -> String {
+    let mut out = facts([
+        ("replay took", duration(outcome.replay_ns)),
+        ("memory available", bytes(outcome.memory_available)),
+        (
+            "memory pressure",
+            outcome
+                .memory_pressure
+                .map_or("not known".into(), |p| format!("{p:.1} %")),
+        ),
+        ("skipped", skipped(&outcome.skipped)),
+    ]);
+    let heads = [
+        ">metadata",
+        ">opens",
+        ">requests",
+        ">pages",
+        ">resident",
+        ">bridged",
+        ">arrived",
+        "stage",
+    ];
+    let mut asked = Table::new(&heads).wrapped();
+    let mut used = Table::new(&[">used", ">late", ">wasted", ">missed", "stage"]).wrapped();
+    let sum = total(outcome);
+    let total = (outcome.stages.len() > 1).then_some(&sum);
+    for stage in outcome.stages.iter().chain(total) {
+        let numbers = [
+            stage.metadata_requests,
+            stage.opens,
+            stage.data_requests,
+            stage.issued_pages,
+            stage.resident_pages,
+            stage.bridged_pages,
+            stage.arrived_pages,
         ];
-        let mut asked = Table::new(&heads).wrapped();
-        let mut used = Table::new(&[">used", ">late", ">wasted", ">missed", "stage"]).wrapped();
-        let sum = total(outcome);
-        let total = (outcome.stages.len() > 1).then_some(&sum);
-        for stage in outcome.stages.iter().chain(total) {
-            let numbers = [
-                stage.metadata_requests,
-                stage.opens,
-                stage.data_requests,
-                stage.issued_pages,
-                stage.resident_pages,
-                stage.bridged_pages,
-                stage.arrived_pages,
-            ];
-            let name = || std::iter::once(stage.stage.clone());
-            asked.row(numbers.iter().map(u64::to_string).chain(name()));
-            let numbers = [
-                stage.used_pages,
-                stage.late_pages,
-                stage.wasted_pages,
-                stage.missed_pages,
-            ];
-            used.row(numbers.iter().map(u64::to_string).chain(name()));
-        }
-        out += &section("Requests by stage, and the pages they ask for", &asked);
-        out += &section("Pages by stage", &used);
-        let needed = sum
-            .used_pages
-            .saturating_add(sum.late_pages)
-            .saturating_add(sum.missed_pages);
-        out += &format!(
-            "\nIn time: {} of the pages used. Not used: {} of the pages asked for.\n",
-            percent(sum.used_pages, needed),
-            percent(sum.wasted_pages, sum.issued_pages)
-        );
-        if let Some(over_read) = OverRead::from_outcome(outcome) {
-            out += &format!("Over-read: {}.\n", over_read.share());
-        }
+        let name = || std::iter::once(stage.stage.clone());
+        asked.row(numbers.iter().map(u64::to_string).chain(name()));
+        let numbers = [
+            stage.used_pages,
+            stage.late_pages,
+            stage.wasted_pages,
+            stage.missed_pages,
+        ];
+        used.row(numbers.iter().map(u64::to_string).chain(name()));
+    }
+    out += &section("Requests by stage, and the pages they ask for", &asked);
+    out += &section("Pages by stage", &used);
+    let needed = sum
+        .used_pages
+        .saturating_add(sum.late_pages)
+        .saturating_add(sum.missed_pages);
+    out += &format!(
+        "\nIn time: {} of the pages used. Not used: {} of the pages asked for.\n",
+        percent(sum.used_pages, needed),
+        percent(sum.wasted_pages, sum.issued_pages)
+    );
+    if let Some(over_read) = OverRead::from_outcome(outcome) {
+        out += &format!("Over-read: {}.\n", over_read.share());
     }
     out
 }

@@ -176,10 +176,10 @@ pub fn view(plan: &Plan<'_>) -> View {
 }
 
 /// Number, bytes and bridged bytes of the requests of a kind that are issued.
-pub fn issued(plan: &Plan<'_>, of: RequestKind) -> (u64, u64, u64) {
+pub fn issued(plan: &Plan<'_>, kind: RequestKind) -> (u64, u64, u64) {
     plan.requests()
         .take(plan.cut())
-        .filter(|request| request.kind == of)
+        .filter(|request| request.kind == kind)
         .fold((0, 0, 0), |sum, request| {
             (
                 sum.0 + 1,
@@ -206,10 +206,10 @@ pub fn text(plan: &Plan<'_>, list_pages: bool, now_unix_ns: u64) -> impl fmt::Di
         ("stages", plan.stages().collect::<Vec<_>>().join(", ")),
     ]);
     let mut kinds = Table::new(&["requests", ">number", ">bytes", ">holes bridged"]);
-    for of in RequestKind::ALL {
-        let (number, length, bridged) = issued(plan, of);
+    for request_kind in RequestKind::ALL {
+        let (number, length, bridged) = issued(plan, request_kind);
         kinds.row([
-            kind(of).to_string(),
+            kind(request_kind).to_string(),
             number.to_string(),
             bytes(length),
             bytes(bridged),

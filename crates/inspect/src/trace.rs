@@ -9,8 +9,37 @@ use std::fmt;
 
 /// The trace, of a file of so many bytes, for people.
 pub fn text(trace: &Trace, file_bytes: usize, list_pages: bool) -> impl fmt::Display {
-    let page = trace.meta.page_size;
     let sets = trace.used_pages();
+    let mut out = facts_text(trace, file_bytes, &sets);
+    out += &section("By kind of use", &kinds(trace));
+    out += &section("Processes", &processes(trace));
+    out += &section("Files by pages used", &files(trace, &sets));
+    let mut stages = Table::new(&[">at", "stage"]).wrapped();
+    for mark in &trace.marks {
+        stages.row([duration(mark.time_ns), mark.stage.clone()]);
+    }
+    out += &section("Stages", &stages);
+    Written(move |f: &mut fmt::Formatter<'_>| {
+        f.write_str(&out)?;
+        if !list_pages {
+            return Ok(());
+        }
+        writeln!(f, "\nPages")?;
+        for (file, set) in trace.files.iter().zip(&sets) {
+            writeln!(
+                f,
+                "{}  {}",
+                printable(&file.path.to_string()),
+                ranges(set.ranges())
+            )?;
+        }
+        Ok(())
+    })
+}
+
+/// The facts of a trace whose files have the used pages `sets`.
+fn facts_text(trace: &Trace, file_bytes: usize, sets: &[PageSet]) -> String {
+    let page = trace.meta.page_size;
     let total: u64 = sets.iter().map(PageSet::pages).sum();
     let end = match trace.end.reason {
         EndReason::Exit(code) => format!("the command ended, {}", status(code)),
@@ -18,7 +47,7 @@ pub fn text(trace: &Trace, file_bytes: usize, list_pages: bool) -> impl fmt::Dis
         EndReason::Limit => "the time limit".into(),
         EndReason::Interrupted => "interrupted".into(),
     };
-    let mut out = facts(
+    facts(
         [
             ("trace of", command(&trace.meta.command)),
             (
@@ -75,7 +104,12 @@ pub fn text(trace: &Trace, file_bytes: usize, list_pages: bool) -> impl fmt::Dis
             ("metadata", metadata(trace)),
         ]
         .into_iter()
-        .chain(trace.activity.iter().map(|it| ("activity", activity(it))))
+        .chain(
+            trace
+                .activity
+                .iter()
+                .map(|recorded| ("activity", activity(recorded))),
+        )
         .chain([
             ("file", size(trace, file_bytes)),
             (
@@ -85,31 +119,7 @@ pub fn text(trace: &Trace, file_bytes: usize, list_pages: bool) -> impl fmt::Dis
                     .map_or("yes".into(), |reason| format!("nothing: {reason}")),
             ),
         ]),
-    );
-    out += &section("By kind of use", &kinds(trace));
-    out += &section("Processes", &processes(trace));
-    out += &section("Files by pages used", &files(trace, &sets));
-    let mut stages = Table::new(&[">at", "stage"]).wrapped();
-    for mark in &trace.marks {
-        stages.row([duration(mark.time_ns), mark.stage.clone()]);
-    }
-    out += &section("Stages", &stages);
-    Written(move |f: &mut fmt::Formatter<'_>| {
-        f.write_str(&out)?;
-        if !list_pages {
-            return Ok(());
-        }
-        writeln!(f, "\nPages")?;
-        for (file, set) in trace.files.iter().zip(&sets) {
-            writeln!(
-                f,
-                "{}  {}",
-                printable(&file.path.to_string()),
-                ranges(set.ranges())
-            )?;
-        }
-        Ok(())
-    })
+    )
 }
 
 fn size(trace: &Trace, file_bytes: usize) -> String {

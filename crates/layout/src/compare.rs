@@ -42,7 +42,11 @@ pub(crate) fn read_back(volume: &Volume, moved: &[Moved]) -> Result<Vec<Result<u
     }
     volume.sync()?;
     // Who was faster than its mover and leased it is asked for nothing: it is compared on the device.
-    let open = || moved.iter().filter_map(|one| Some((one, one.file.file().ok()?)));
+    let open = || {
+        moved
+            .iter()
+            .filter_map(|moved| Some((moved, moved.file.file().ok()?)))
+    };
     for (one, file) in open() {
         for part in &one.moves {
             // What is read next comes from the device, but for pages that a program has mapped.
@@ -54,7 +58,7 @@ pub(crate) fn read_back(volume: &Volume, moved: &[Moved]) -> Result<Vec<Result<u
             ask_for_range(&file, part.start, part.length);
         }
     }
-    moved.iter().map(|one| one.compare(volume)).collect()
+    moved.iter().map(|file| file.compare(volume)).collect()
 }
 
 impl Moved {
@@ -86,7 +90,7 @@ impl Moved {
             return Ok(Ok(self.bytes));
         };
         let now = extents(&file)?;
-        let lie: u64 = self.moves.iter().map(|one| one.done(&now)).sum();
+        let lie: u64 = self.moves.iter().map(|part| part.done(&now)).sum();
         Ok(match lie == self.bytes {
             true => Ok(self.bytes),
             false => Err("it does not lie where it was moved to".into()),
@@ -126,12 +130,12 @@ pub(crate) fn sums(file: &Movable, moves: &[Move]) -> io::Result<Vec<[u8; 32]>> 
 fn sums_of(file: &File, moves: &[Move]) -> io::Result<Vec<[u8; 32]>> {
     let mut buffer = vec![0; READ as usize];
     let mut sums = Vec::with_capacity(moves.len());
-    for one in moves {
+    for part in moves {
         let mut sum = Sha256::new();
         let mut done = 0;
-        while done < one.length {
-            let most = (one.length - done).min(READ) as usize;
-            let read = file.read_at(&mut buffer[..most], one.start + done)?;
+        while done < part.length {
+            let most = (part.length - done).min(READ) as usize;
+            let read = file.read_at(&mut buffer[..most], part.start + done)?;
             if read == 0 {
                 break;
             }

@@ -1,7 +1,8 @@
 //! What is done for some keys: their orders, and moving their files.
 
-use crate::apply::{Bounds, STOP, apply, rests, room};
+use crate::apply::{STOP, apply};
 use crate::moving::volume::TAINTS;
+use crate::one_file_system::{Bounds, rests, room};
 use crate::order::{Order, plan};
 use crate::own_profile;
 use crate::pace::halt;

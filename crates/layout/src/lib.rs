@@ -11,6 +11,7 @@ mod evict;
 mod keys;
 mod moves;
 pub mod moving;
+mod one_file_system;
 mod order;
 mod own_profile;
 mod pace;
@@ -26,8 +27,9 @@ mod testing;
 pub mod waiting;
 mod work;
 
-pub use apply::{Bounds, apply};
+pub use apply::apply;
 pub use keys::{apply_to, orders};
+pub use one_file_system::Bounds;
 pub use order::{FreeRoom, Item, NO_ROOM, Order, plan};
 pub use predict::Prediction;
 pub use results::{LayoutResult, State, status};

@@ -143,17 +143,17 @@ mod tests {
         from: u64,
     ) -> Vec<[u64; 4]> {
         let moves = moves(&movable(ranges, size, extents, PAGE), extents, room, from);
-        for one in &moves {
+        for part in &moves {
             let piece = room.iter().find(|piece| {
-                piece.donor == one.donor && piece.at <= one.to && one.to < piece.at + piece.length
+                piece.donor == part.donor && piece.at <= part.to && part.to < piece.at + piece.length
             });
             let piece = piece.expect("it goes to where there is room");
-            assert!(one.to + one.length <= piece.at + piece.length);
-            assert_eq!(one.physical, piece.physical + (one.to - piece.at));
+            assert!(part.to + part.length <= piece.at + piece.length);
+            assert_eq!(part.physical, piece.physical + (part.to - piece.at));
         }
         moves
             .iter()
-            .map(|one| [one.start / K, one.donor as u64, one.to / K, one.length / K])
+            .map(|part| [part.start / K, part.donor as u64, part.to / K, part.length / K])
             .collect()
     }
 

@@ -32,6 +32,8 @@ pub(crate) enum Halt {
     Pressed,
     /// The time it had is over.
     NoTime,
+    /// It cannot be done, or is not worth it: nothing was moved.
+    Declined(String),
     /// An error.
     Failed(anyhow::Error),
 }

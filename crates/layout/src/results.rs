@@ -134,23 +134,27 @@ impl Turn {
     }
 
     /// Keeps what is known by now; of other file systems what was known of them.
-    pub fn keep(&self, all: &[LayoutResult]) -> Result<()> {
+    pub fn keep(&self, results: &[LayoutResult]) -> Result<()> {
         let volume_and_kind = |one: &LayoutResult| (one.mount_point.clone(), one.at_shutdown);
-        let is_new = |one: &&LayoutResult| all.iter().any(|new| volume_and_kind(new) == volume_and_kind(one));
-        let others = self.others.iter().filter(|one| !is_new(one));
-        let most_recent: Vec<&LayoutResult> = all.iter().chain(others).take(MOST_KEPT).collect();
+        let is_new = |one: &&LayoutResult| {
+            results
+                .iter()
+                .any(|new| volume_and_kind(new) == volume_and_kind(one))
+        };
+        let others = self.others.iter().filter(|other| !is_new(other));
+        let most_recent: Vec<&LayoutResult> = results.iter().chain(others).take(MOST_KEPT).collect();
         Ok(write_whole(&self.path, &serde_json::to_vec(&most_recent)?)?)
     }
 }
 
 /// As [`Turn::moved_unix_ns`].
-pub(crate) fn moved_unix_ns(all: &[LayoutResult], mount_point: &str) -> u64 {
+pub(crate) fn moved_unix_ns(results: &[LayoutResult], mount_point: &str) -> u64 {
     let is_whole = |one: &&LayoutResult| matches!(one.state, State::Complete | State::Declined);
-    let mut there = all.iter();
+    let mut there = results.iter();
     there
-        .find(|one| one.mount_point == mount_point && !one.at_shutdown)
+        .find(|result| result.mount_point == mount_point && !result.at_shutdown)
         .filter(is_whole)
-        .map_or(0, |one| one.moved_unix_ns)
+        .map_or(0, |result| result.moved_unix_ns)
 }
 
 /// What was done the last time, one for each file system; empty if nothing ever was.
@@ -158,11 +162,11 @@ pub fn status(store: &Store) -> Result<Vec<LayoutResult>> {
     let mut results = read(&path(store))?;
     let runs = lock(store)
         .is_ok_and(|lock| flock(&lock, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK));
-    for one in results
+    for result in results
         .iter_mut()
-        .filter(|one| one.state == State::Underway && !runs)
+        .filter(|result| result.state == State::Underway && !runs)
     {
-        one.state = State::Interrupted;
+        result.state = State::Interrupted;
     }
     Ok(results)
 }

@@ -116,10 +116,10 @@ pub fn underway(kept: &LayoutResult) -> String {
 }
 
 /// What was done.
-pub fn kept_text(all: &[LayoutResult], now_unix_ns: u64) -> String {
+pub fn kept_text(results: &[LayoutResult], now_unix_ns: u64) -> String {
     let mut text = String::new();
-    for one in all {
-        let state = match one.state {
+    for result in results {
+        let state = match result.state {
             State::Underway => "files are being moved",
             State::Complete => "complete",
             State::Declined => "nothing was moved",
@@ -127,65 +127,65 @@ pub fn kept_text(all: &[LayoutResult], now_unix_ns: u64) -> String {
             State::Interrupted => "interrupted; every file is whole",
             State::Failed => "failed",
         };
-        let why = one
+        let why = result
             .why
             .as_ref()
             .map_or_else(String::new, |why| format!(": {}", printable(why)));
-        let what = if one.at_shutdown {
+        let what = if result.at_shutdown {
             ", programs at the shutdown"
         } else {
             ""
         };
-        let _ = writeln!(text, "{}{what}: {state}{why}", printable(&one.mount_point));
-        let took = one.ended_unix_ns.saturating_sub(one.began_unix_ns);
-        let took = match one.ended_unix_ns {
+        let _ = writeln!(text, "{}{what}: {state}{why}", printable(&result.mount_point));
+        let took = result.ended_unix_ns.saturating_sub(result.began_unix_ns);
+        let took = match result.ended_unix_ns {
             0 => String::new(),
             _ => format!(", in {}", duration(took)),
         };
         let _ = writeln!(
             text,
             "  {}{took}, for {}",
-            ago(one.began_unix_ns, now_unix_ns),
-            printable(&one.keys.join(", "))
+            ago(result.began_unix_ns, now_unix_ns),
+            printable(&result.keys.join(", "))
         );
-        if one.files > 0 {
+        if result.files > 0 {
             let _ = writeln!(
                 text,
                 "  moved {} of {} in {} files, from {} to {} of the device, in {} piece{}",
-                bytes(one.bytes),
-                bytes(one.planned_bytes),
-                one.files,
-                one.from.map_or_else(String::new, |[first, last]| format!(
+                bytes(result.bytes),
+                bytes(result.planned_bytes),
+                result.files,
+                result.from.map_or_else(String::new, |[first, last]| format!(
                     "{}…{}",
                     bytes(first),
                     bytes(last)
                 )),
-                bytes(one.to.unwrap_or(0)),
-                one.pieces,
-                if one.pieces == 1 { "" } else { "s" },
+                bytes(result.to.unwrap_or(0)),
+                result.pieces,
+                if result.pieces == 1 { "" } else { "s" },
             );
         }
-        if one.room_bytes > 0 {
+        if result.room_bytes > 0 {
             let _ = writeln!(
                 text,
                 "  wrote {}, of them {} to have room that cannot be missing below",
-                bytes(one.room_bytes.saturating_add(one.bytes)),
-                bytes(one.room_bytes)
+                bytes(result.room_bytes.saturating_add(result.bytes)),
+                bytes(result.room_bytes)
             );
         }
-        let _ = writeln!(text, "  reading before    {}", predicted(&one.before));
-        let _ = writeln!(text, "  reading after     {}", predicted(&one.after));
-        settled(&mut text, one.settled);
-        if one.evicted > 0 {
+        let _ = writeln!(text, "  reading before    {}", predicted(&result.before));
+        let _ = writeln!(text, "  reading after     {}", predicted(&result.after));
+        settled(&mut text, result.settled);
+        if result.evicted > 0 {
             let _ = writeln!(
                 text,
                 "  {} files that no start needs any more were moved out of the way",
-                one.evicted
+                result.evicted
             );
         }
-        write_left(&mut text, &one.left);
+        write_left(&mut text, &result.left);
     }
-    if all.is_empty() {
+    if results.is_empty() {
         text.push_str("no file was ever moved\n");
     }
     text

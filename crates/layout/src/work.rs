@@ -185,13 +185,13 @@ impl Work<'_, '_> {
         let before = before.map_err(|error| not_now(&error))?;
         let (mut done, mut bytes, mut stays) = (Vec::new(), 0, None);
         let mut halted = None;
-        for one in moves {
+        for part in moves {
             if !done.is_empty() && self.pace.halt().is_some() {
                 stays = Some("the work was stopped".to_owned());
                 break;
             }
-            let moved = match attempt(&file, self.volume, &self.room.donors[one.donor], one) {
-                Ok(()) => one.length,
+            let moved = match attempt(&file, self.volume, &self.room.donors[part.donor], part) {
+                Ok(()) => part.length,
                 // Somebody writes it, maps it, or the kernel knows a reason of its own. It may have moved a
                 // part before that; where that cannot be told it counts as moved.
                 Err(error) => {
@@ -202,11 +202,11 @@ impl Work<'_, '_> {
                     if ends_all(&error) {
                         halted = Some(Halt::Failed(anyhow::anyhow!("{}: {error}", item.facts.path)));
                     }
-                    file.extents().map_or(one.length, |now| one.done(&now))
+                    file.extents().map_or(part.length, |now| part.done(&now))
                 }
             };
             if moved > 0 {
-                done.push(*one);
+                done.push(*part);
                 bytes += moved;
             }
             if stays.is_some() {
@@ -266,12 +266,12 @@ impl Work<'_, '_> {
     }
 
     /// Keeps what was moved of a file, as it was, in another; its name.
-    fn set_aside(&self, one: &Moved) -> io::Result<String> {
-        let aside = self.volume.donor(one.bytes)?;
-        let (mut at, size) = (0, one.file.stat.size);
-        for part in &one.moves {
+    fn set_aside(&self, moved: &Moved) -> io::Result<String> {
+        let aside = self.volume.donor(moved.bytes)?;
+        let (mut at, size) = (0, moved.file.stat.size);
+        for part in &moved.moves {
             let donor = &self.room.donors[part.donor];
-            let length = part.length.min(one.bytes - at);
+            let length = part.length.min(moved.bytes - at);
             donor.recover(self.volume, part.to, length)?;
             donor.copy(part.to, length.min(size.saturating_sub(part.start)), &aside, at)?;
             at += length;
@@ -289,13 +289,13 @@ impl Work<'_, '_> {
                 Err(error) => failed.push(format!("some of it cannot be kept: {error}")),
             }
         }
-        for one in moved {
-            let mut left = one.bytes;
-            for part in &one.moves {
+        for file in moved {
+            let mut left = file.bytes;
+            for part in &file.moves {
                 let length = part.length.min(left);
                 left -= length;
                 if let Err(error) = self.room.donors[part.donor].recover(self.volume, part.to, length) {
-                    failed.push(format!("what {} was cannot be read from it: {error}", one.path));
+                    failed.push(format!("what {} was cannot be read from it: {error}", file.path));
                 }
             }
         }
@@ -344,7 +344,7 @@ fn ends_all(error: &io::Error) -> bool {
     ];
     OF_ALL
         .iter()
-        .any(|one| error.raw_os_error() == Some(one.raw_os_error()))
+        .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
 /// Why a file stays that cannot be opened or read.
@@ -387,8 +387,8 @@ fn batch(items: &[Item]) -> usize {
 
 /// One move. The kernel does not move pages whose buffers are in use (EBUSY), as some are that were just read
 /// or written, and may have moved those before them: the rest is written, leaves memory, and is tried again.
-fn attempt(file: &Movable, volume: &Volume, donor: &Donor, one: &Move) -> io::Result<()> {
-    let mut rest = *one;
+fn attempt(file: &Movable, volume: &Volume, donor: &Donor, part: &Move) -> io::Result<()> {
+    let mut rest = *part;
     let mut busy = 0;
     loop {
         match file.move_to(volume, donor, rest.start, rest.to, rest.length) {

@@ -11,7 +11,7 @@ use engine::{hard, harmful, harmless, simulate};
 fn main() {
     let histories = std::env::args()
         .nth(1)
-        .and_then(|it| it.parse().ok())
+        .and_then(|argument| argument.parse().ok())
         .unwrap_or(4000);
     println!(
         "{histories} histories of {} starts for each row.\n",

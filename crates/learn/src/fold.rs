@@ -89,8 +89,8 @@ pub(crate) fn fold(profile: &mut Profile, run: Run, policy: Policy) {
         // How long something else took says nothing of how long the start takes.
         (false, false) => profile.timeline_ns,
     };
-    let share = |of: u64| match of {
-        1.. if usual => timeline_ns as f64 / of as f64,
+    let share = |elapsed_ns: u64| match elapsed_ns {
+        1.. if usual => timeline_ns as f64 / elapsed_ns as f64,
         _ => 1.0,
     };
     let votes = Votes {
@@ -134,14 +134,7 @@ pub(crate) fn fold(profile: &mut Profile, run: Run, policy: Policy) {
         };
         entries.push(merge(blank, Some(used), &votes, &stage, page_size, tells));
     }
-    for entry in &mut entries {
-        entry.ranges.retain(|r| r.weight > forget);
-        entry
-            .tail
-            .iter_mut()
-            .for_each(|tail| tail.retain(|r| r.weight > forget));
-    }
-    entries.retain(|e| e.weight > forget);
+    drop_light(&mut entries, forget);
     entries.sort_unstable_by(|a, b| a.path.cmp(&b.path));
     profile.entries = entries;
     fold_named(profile, &run, &votes);
@@ -158,6 +151,16 @@ pub(crate) fn fold(profile: &mut Profile, run: Run, policy: Policy) {
     profile.runs = profile.runs.saturating_add(1);
     if tells && exact::is_exact(run.paths.values()) {
         profile.exact_at = profile.runs;
+    }
+}
+
+/// Drops what has at most this weight.
+fn drop_light(entries: &mut Vec<Entry>, weight: f32) {
+    entries.retain(|entry| entry.weight > weight);
+    for entry in entries {
+        entry.ranges.retain(|range| range.weight > weight);
+        let tail = entry.tail.iter_mut();
+        tail.for_each(|tail| tail.retain(|range| range.weight > weight));
     }
 }
 

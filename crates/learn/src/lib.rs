@@ -110,3 +110,5 @@ pub fn learn(
 mod boot_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod time_tests;

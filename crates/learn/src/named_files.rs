@@ -16,7 +16,11 @@ pub(crate) fn named(
     if options.named.is_empty() {
         return BTreeSet::new();
     }
-    let executed: HashSet<&FilePath> = trace.processes.iter().map(|one| &one.executable).collect();
+    let executed: HashSet<&FilePath> = trace
+        .processes
+        .iter()
+        .map(|process| &process.executable)
+        .collect();
     let mapped = trace.mappings.iter();
     let mapped = mapped.filter_map(|mapping| trace.files.get(mapping.file as usize));
     let mapped: HashSet<&FilePath> = mapped.map(|file| &file.path).collect();

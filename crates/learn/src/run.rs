@@ -157,7 +157,7 @@ impl Windows {
     }
 
     /// The windows of touched pages, within the mapping that begins last before them, or the whole file.
-    fn around(&self, file: u32, pages: PageRange, of: &File) -> PageRange {
+    fn around(&self, file: u32, pages: PageRange, mapped: &File) -> PageRange {
         if pages.start >= pages.end {
             return pages;
         }
@@ -173,7 +173,7 @@ impl Windows {
             start: window(pages.start),
             end: (window(pages.end - 1) + self.length)
                 .min(end.max(pages.end))
-                .min(end_of(of, self.page_size)),
+                .min(end_of(mapped, self.page_size)),
         }
     }
 }

@@ -84,15 +84,15 @@ struct FirstRequests(Vec<Vec<(PageRange, u64)>>);
 impl FirstRequests {
     fn from_trace(trace: &Trace, ahead: &[Ahead]) -> FirstRequests {
         let mut order: Vec<&Ahead> = ahead.iter().collect();
-        order.sort_by_key(|one| one.issued_ns);
+        order.sort_by_key(|request| request.issued_ns);
         let mut seen = vec![GrowingSet::default(); trace.files.len()];
         let mut files = vec![Vec::new(); trace.files.len()];
-        for one in order {
-            let Some(seen) = seen.get_mut(one.file as usize) else {
+        for request in order {
+            let Some(seen) = seen.get_mut(request.file as usize) else {
                 continue;
             };
-            let fresh = seen.insert(PageRange::new(one.start, u64::from(one.pages)));
-            files[one.file as usize].extend(fresh.into_iter().map(|range| (range, one.issued_ns)));
+            let fresh = seen.insert(PageRange::new(request.start, u64::from(request.pages)));
+            files[request.file as usize].extend(fresh.into_iter().map(|range| (range, request.issued_ns)));
         }
         for file in &mut files {
             file.sort_unstable();
@@ -160,6 +160,6 @@ pub fn ahead(
             })
         })
         .collect();
-    reads.sort_by_key(|one| one.issued_ns);
+    reads.sort_by_key(|read| read.issued_ns);
     (reads.len() <= limits::AHEAD).then_some(reads)
 }

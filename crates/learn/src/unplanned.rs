@@ -29,22 +29,22 @@ fn bytes(trace: &Trace, plan: Option<&Plan<'_>>) -> (u64, u64) {
         paths.find_map(|path| planned.get(path.as_bytes()))
     };
     let mut files: HashMap<u32, GrowingSet> = HashMap::new();
-    for one in &trace.uses {
-        let Some(file) = trace.files.get(one.file as usize) else {
+    for used in &trace.uses {
+        let Some(file) = trace.files.get(used.file as usize) else {
             continue;
         };
         // What was mapped around a fault need not have been touched, and what entered memory not have been
         // used. Of some pages that were mapped one was touched: the plan may ask for that alone.
-        let is_sure = match one.kind {
+        let is_sure = match used.kind {
             UseKind::Read | UseKind::Fault => true,
             UseKind::Map => asked(file).is_none(),
             UseKind::Add | UseKind::Around => false,
         };
         if is_sure && is_read_from_a_device(trace, file, &exclude) {
             files
-                .entry(one.file)
+                .entry(used.file)
                 .or_default()
-                .insert(pages_of(one, file, page_size));
+                .insert(pages_of(used, file, page_size));
         }
     }
     let nothing = PageSet::new();
@@ -66,7 +66,10 @@ fn planned<'a>(plan: Option<&Plan<'a>>) -> HashMap<&'a [u8], PageSet> {
     let Some(plan) = plan else { return HashMap::new() };
     let page = u64::from(plan.page_size()).max(1);
     let mut ranges: HashMap<&[u8], Vec<PageRange>> = HashMap::new();
-    for request in plan.requests().filter(|one| one.kind == RequestKind::Data) {
+    for request in plan
+        .requests()
+        .filter(|request| request.kind == RequestKind::Data)
+    {
         let Some(path) = plan.path(request.file as usize) else {
             continue;
         };
@@ -84,7 +87,10 @@ fn planned<'a>(plan: Option<&Plan<'a>>) -> HashMap<&'a [u8], PageSet> {
 /// it is not known, and so it may.
 fn is_read_from_a_device(trace: &Trace, file: &File, exclude: &[FilePath]) -> bool {
     let local = match file.filesystem {
-        Some(index) => trace.filesystems.get(index as usize).is_some_and(|it| it.local),
+        Some(index) => trace
+            .filesystems
+            .get(index as usize)
+            .is_some_and(|filesystem| filesystem.local),
         None => true,
     };
     let regular = file.mode & 0o170000 == 0o100000;

@@ -199,7 +199,12 @@ impl History {
     pub fn compare(&self) -> Comparison {
         // A first start may be slow for reasons of its own, and no replay is better for that.
         let first = |start: &&Start| start.mode == Mode::Record;
-        let later: Vec<Start> = self.starts.iter().filter(|it| !first(it)).copied().collect();
+        let later: Vec<Start> = self
+            .starts
+            .iter()
+            .filter(|start| !first(start))
+            .copied()
+            .collect();
         let mut faster = Evidence::new(Claim::Faster);
         later.iter().for_each(|start| faster.add(*start));
         let slower = self.slower();

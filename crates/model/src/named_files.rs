@@ -115,7 +115,10 @@ fn without(mut draft: PlanDraft, left_out: &[bool]) -> PlanDraft {
     let mut fits = 0;
     for (index, mut request) in std::mem::take(&mut draft.requests).into_iter().enumerate() {
         let device = usize::from(request.device);
-        let is_held = draft.devices.get(device).is_some_and(|of| seen[device] < of.hold);
+        let is_held = draft
+            .devices
+            .get(device)
+            .is_some_and(|queue| seen[device] < queue.hold);
         let is_left_out = left_out.get(index).is_some_and(|is| *is);
         numbers.push((!is_left_out).then_some(kept.len() as u32));
         if let Some(seen) = seen.get_mut(device) {

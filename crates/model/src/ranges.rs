@@ -179,14 +179,6 @@ impl PageSet {
         result
     }
 
-    /// The share of this set's pages that `other` holds, 0 to 1; 1 for a set without pages.
-    pub fn coverage(&self, other: &PageSet) -> f64 {
-        match self.pages() {
-            0 => 1.0,
-            pages => self.intersection(other).pages() as f64 / pages as f64,
-        }
-    }
-
     /// The set with every hole of at most `hole` pages filled.
     pub fn bridged(&self, hole: u64) -> PageSet {
         let mut result = PageSet::new();
@@ -281,9 +273,6 @@ mod tests {
             let voted = at_least(&[&a, &b, &c], k);
             prop_assert_eq!(bitmap(&voted), counted);
             let total = ma.iter().filter(|x| **x).count();
-            let common = zip(|x, y| x && y).into_iter().filter(|x| *x).count();
-            let share = if total == 0 { 1.0 } else { common as f64 / total as f64 };
-            prop_assert_eq!(a.coverage(&b), share);
             prop_assert_eq!(a.pages(), total as u64);
             for page in 0..PAGES {
                 prop_assert_eq!(a.contains(page), ma[page as usize]);

@@ -75,15 +75,17 @@ pub(crate) fn spread(requests: &mut Vec<Ordered>, machine: &Machine, holds: &[u3
         let (mut window, mut bytes) = (0, 0);
         let (mut places, mut sorted) = (Vec::new(), Vec::new());
         for (count, at) in own.enumerate() {
-            let one = &requests[at];
-            let Some(place) = place(one, piece) else { continue };
-            let stage = if disk { 0 } else { one.request.stage };
+            let request = &requests[at];
+            let Some(place) = place(request, piece) else {
+                continue;
+            };
+            let stage = if disk { 0 } else { request.request.stage };
             if !disk && bytes >= WINDOW && place % 2 == 1 {
                 (window, bytes) = (window + 1, 0);
             }
-            bytes += one.request.length;
+            bytes += request.request.length;
             places.push(at);
-            sorted.push(((stage, count >= held, one.pass, window, place % 2), at));
+            sorted.push(((stage, count >= held, request.pass, window, place % 2), at));
         }
         // What is alike stays in its order.
         sorted.sort_by_key(|(key, _)| *key);

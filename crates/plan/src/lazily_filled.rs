@@ -24,7 +24,7 @@ pub(crate) fn fills(requests: &[Ordered], machine: &Machine) -> Vec<Fill> {
     let mut fills = Vec::new();
     for (device, facts) in machine.devices.iter().take(limits::DEVICES).enumerate() {
         let page = u64::from(machine.page_size);
-        let Some(first_touch) = facts.first_touch.filter(|it| it.makes_sense(page)) else {
+        let Some(first_touch) = facts.first_touch.filter(|fill| fill.makes_sense(page)) else {
             continue;
         };
         let device = device as u16;

@@ -71,16 +71,13 @@ pub(crate) fn requests(profile: &Profile, machine: &Machine, recorded: &[Recorde
                 needed.push((pages, deadline));
             }
         }
-        // A trace may be of another machine, with smaller pages than this one's.
-        let addressable = |r: &PageRange| r.end.checked_mul(page).is_some_and(|end| end <= i64::MAX as u64);
-        let sane = |(range, _): &(PageRange, First)| range.start < range.end && addressable(range);
-        first.retain(sane);
-        rest.retain(sane);
+        first.retain(|(range, _)| is_sane(range, page));
+        rest.retain(|(range, _)| is_sane(range, page));
         // Of what was read before it is not known who needed it, nor when: most of it is among the rest.
         let known: PageSet = first.iter().chain(&rest).map(|(range, _)| *range).collect();
         let recorded: PageSet = recorded
             .iter()
-            .filter(|(mount, range)| *mount == device.mount_point && sane(&(*range, First::default())))
+            .filter(|(mount, range)| *mount == device.mount_point && is_sane(range, page))
             .map(|(_, range)| *range)
             .collect();
         let unknown = recorded.difference(&known);
@@ -90,32 +87,11 @@ pub(crate) fn requests(profile: &Profile, machine: &Machine, recorded: &[Recorde
             &mut first
         };
         needed.extend(unknown.ranges().iter().map(|range| (*range, First::default())));
-
-        let request = |of: &Joined, turn: Turn| Ordered {
-            request: Request {
-                kind: RequestKind::Metadata,
-                stage: if turn == Turn::Sweep { of.first.1 } else { 0 },
-                device: index as u16,
-                file: NO_FILE,
-                offset: of.range.start * page,
-                length: of.range.pages() * page,
-                bridged: (of.range.pages() - of.asked) * page,
-                deadline_us: of.first.0,
-                from_end: false,
-                follows: false,
-            },
-            physical: Some(of.range.start * page),
-            level: 0,
-            turn,
-            pass: 0,
-            lead: None,
-            is_named: false,
-        };
         let holes = bridge_pages(device, page);
         let wanted: PageSet = first.iter().map(|(range, _)| *range).collect();
         let bridged = wanted.bridged(holes);
         for joined in joined(bridged.ranges(), &wanted, first) {
-            result.push(request(&joined, Turn::Metadata));
+            result.push(ordered(&joined, Turn::Metadata, index, page));
         }
         let wanted: PageSet = rest.iter().map(|(range, _)| *range).collect();
         let wanted = wanted.difference(&bridged);
@@ -127,10 +103,41 @@ pub(crate) fn requests(profile: &Profile, machine: &Machine, recorded: &[Recorde
             at_once(parts, holes, &bridged, device.cost.piece() / page)
         };
         for joined in rest {
-            result.push(request(&joined, Turn::Sweep));
+            result.push(ordered(&joined, Turn::Sweep, index, page));
         }
     }
     result
+}
+
+/// Whether a device may have such pages: a trace may be of another machine, with smaller pages than this
+/// one's.
+fn is_sane(range: &PageRange, page: u64) -> bool {
+    let end = range.end.checked_mul(page);
+    range.start < range.end && end.is_some_and(|end| end <= i64::MAX as u64)
+}
+
+fn ordered(joined: &Joined, turn: Turn, device: usize, page: u64) -> Ordered {
+    let (deadline_us, stage) = joined.first;
+    Ordered {
+        request: Request {
+            kind: RequestKind::Metadata,
+            stage: if turn == Turn::Sweep { stage } else { 0 },
+            device: device as u16,
+            file: NO_FILE,
+            offset: joined.range.start * page,
+            length: joined.range.pages() * page,
+            bridged: (joined.range.pages() - joined.asked) * page,
+            deadline_us,
+            from_end: false,
+            follows: false,
+        },
+        physical: Some(joined.range.start * page),
+        level: 0,
+        turn,
+        pass: 0,
+        lead: None,
+        is_named: false,
+    }
 }
 
 /// The ranges in parts that are small enough to have needs of their own, in order.
@@ -198,22 +205,22 @@ fn joined(ranges: &[PageRange], wanted: &PageSet, mut needed: Needed) -> Vec<Joi
         .collect();
     let mut at = 0;
     for wanted in wanted.ranges() {
-        while result.get(at).is_some_and(|of| of.range.end <= wanted.start) {
+        while result.get(at).is_some_and(|part| part.range.end <= wanted.start) {
             at += 1;
         }
         let within = result.get_mut(at..).into_iter().flatten();
-        for of in within.take_while(|of| of.range.start < wanted.end) {
-            of.asked += wanted.end.min(of.range.end) - wanted.start.max(of.range.start);
+        for part in within.take_while(|part| part.range.start < wanted.end) {
+            part.asked += wanted.end.min(part.range.end) - wanted.start.max(part.range.start);
         }
     }
     for (range, deadline) in needed {
         // What is needed may reach over several of the ranges, where others of its pages are read before.
-        let from = result.partition_point(|of| of.range.end <= range.start);
-        for of in result[from..]
+        let from = result.partition_point(|part| part.range.end <= range.start);
+        for part in result[from..]
             .iter_mut()
-            .take_while(|of| of.range.start < range.end)
+            .take_while(|part| part.range.start < range.end)
         {
-            of.first = of.first.min(deadline);
+            part.first = part.first.min(deadline);
         }
     }
     result
@@ -363,3 +370,6 @@ fn device_of_missing(machine: &Machine, path: &FilePath) -> Option<u32> {
         .max_by_key(|(_, d)| d.mount_point.as_bytes().len())
         .map(|(i, _)| i as u32)
 }
+
+#[cfg(test)]
+mod tests;

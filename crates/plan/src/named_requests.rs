@@ -61,19 +61,22 @@ fn blocks(machine: &Machine, device: usize, named: &HashSet<&FilePath>) -> PageS
 }
 
 /// A request for metadata in pieces, of which each is for all starts or for some.
-fn cut(of: Ordered, own: &PageSet, page: u64) -> Vec<Ordered> {
+fn cut(ordered: Ordered, own: &PageSet, page: u64) -> Vec<Ordered> {
     let whole = PageRange {
-        start: of.request.offset / page,
-        end: (of.request.offset + of.request.length) / page,
+        start: ordered.request.offset / page,
+        end: (ordered.request.offset + ordered.request.length) / page,
     };
     let pages: PageSet = [whole].into_iter().collect();
     let others = pages.difference(own);
     let own = pages.difference(&others);
     if others.is_empty() {
-        return vec![Ordered { is_named: true, ..of }];
+        return vec![Ordered {
+            is_named: true,
+            ..ordered
+        }];
     }
     if own.pages() < FEW {
-        return vec![of];
+        return vec![ordered];
     }
     let pieces = |set: &PageSet, is_named| -> Vec<(PageRange, bool)> {
         set.ranges().iter().map(|range| (*range, is_named)).collect()
@@ -82,7 +85,7 @@ fn cut(of: Ordered, own: &PageSet, page: u64) -> Vec<Ordered> {
     parts.extend(pieces(&others, false));
     parts.sort_unstable();
     // Holes are nobody's.
-    let mut bridged = of.request.bridged;
+    let mut bridged = ordered.request.bridged;
     let piece = |(range, is_named): (PageRange, bool)| {
         let length = range.pages() * page;
         let holes = if is_named { 0 } else { bridged.min(length) };
@@ -92,11 +95,11 @@ fn cut(of: Ordered, own: &PageSet, page: u64) -> Vec<Ordered> {
                 offset: range.start * page,
                 length,
                 bridged: holes,
-                ..of.request
+                ..ordered.request
             },
             physical: Some(range.start * page),
             is_named,
-            ..of
+            ..ordered
         }
     };
     parts.into_iter().map(piece).collect()
@@ -138,7 +141,7 @@ mod tests {
         let metadata = draft.named.iter().map(|index| &draft.requests[*index as usize]);
         let metadata = metadata.filter(|request| request.kind == RequestKind::Metadata);
         let blocks: Vec<_> = metadata
-            .map(|one| (one.offset / 4096, one.length / 4096))
+            .map(|request| (request.offset / 4096, request.length / 4096))
             .collect();
         assert_eq!(blocks, [(100, 20)]);
         // One start in three has named it, and all have used it.

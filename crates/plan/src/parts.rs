@@ -19,8 +19,8 @@ pub(crate) const AT_ONCE_US: u32 = 10_000;
 const AT_ONCE: u64 = AT_ONCE_US as u64 * 1000;
 
 /// The bytes of a part of so many.
-pub(crate) fn part(of: u64) -> u64 {
-    PART.max(of / MOST)
+pub(crate) fn part(bytes: u64) -> u64 {
+    PART.max(bytes / MOST)
 }
 
 /// The parts of a piece, in the file's order: of what is needed at once one. `wanted` are the pages that are

@@ -40,7 +40,7 @@ impl Output {
 
 /// Whether people see colours: on a terminal that has some, unless `NO_COLOR` says otherwise (no-color.org).
 pub fn colours() -> bool {
-    let is = |name: &str, value: &str| std::env::var_os(name).is_some_and(|found| found == value);
+    let is = |name: &str, value: &str| std::env::var_os(name).is_some_and(|given| given == value);
     let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     io::stdout().is_terminal() && !refused && !is("TERM", "dumb")
 }

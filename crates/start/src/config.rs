@@ -250,7 +250,7 @@ mod tests {
             ("programs.hold", "control_every, metrics"),
         ] {
             let line = format!(": {name} is unknown and ignored; known are {known}");
-            assert!(told.iter().any(|it| it.ends_with(&line)), "{line}: {told:?}");
+            assert!(told.iter().any(|said| said.ends_with(&line)), "{line}: {told:?}");
         }
     }
 

@@ -416,14 +416,14 @@ mod tests {
                 })
             });
             let recorded: Vec<Decision> = decisions
-                .filter(|it| !matches!(it, Decision::Bypass(_)))
+                .filter(|decision| !matches!(decision, Decision::Bypass(_)))
                 .collect();
             let kind = if control_every == 0 {
                 Decision::Replay
             } else {
                 Decision::Control
             };
-            assert!(recorded.iter().all(|it| *it == kind));
+            assert!(recorded.iter().all(|recorded| *recorded == kind));
             recorded.len()
         };
         assert_eq!(taken(0, 10), 6400);

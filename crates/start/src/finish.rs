@@ -1,8 +1,9 @@
 //! The end of a start: review what the replay was worth, learn, plan anew, keep it all.
 
-use crate::bypass::{self, Alone};
-use crate::config;
-use crate::decide::{next_record_in, next_turns};
+mod conclude;
+
+use crate::bypass::Alone;
+use crate::decide::next_record_in;
 use crate::machine::{self, Costs, Measure};
 use crate::notes::Notes;
 use crate::now_unix_ns;
@@ -12,10 +13,8 @@ use crate::secret_names::forget_secret_names;
 use crate::start::{Over, Replayed};
 use crate::unmounted_files;
 use anyhow::Result;
-use headstart_learn::verdict;
 use headstart_learn::{
-    DEFAULT_EXCLUDE, LearnOptions, Reviewed, ahead, exact_is_due, learn, much_is_unplanned, pace_of_late,
-    review,
+    DEFAULT_EXCLUDE, LearnOptions, Reviewed, ahead, exact_is_due, learn, pace_of_late, review,
 };
 use headstart_model::machine::Machine;
 use headstart_model::outcome::{Mode, Outcome};
@@ -25,15 +24,13 @@ use headstart_model::trace::EndReason;
 use headstart_model::{FilePath, Key, NamedFiles, Profile, Trace};
 use headstart_plan::{PlanOptions, RecordedMetadata, pace, plan, recorded_metadata};
 use headstart_record::RecordError;
-use headstart_store::{Change, KeyDir, KeyLock, Limits, State, Store, Turns};
+use headstart_store::{KeyLock, State, Store, Turns};
 use headstart_system::fault_around;
 use headstart_system::mounts::MountTable;
-use headstart_system::open_cost;
-use headstart_system::own_program;
 use headstart_system::priority::{self, Priority};
 use headstart_system::secrets::Secrets;
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 /// What a start left.
 pub struct Finished<'a> {
@@ -99,6 +96,9 @@ impl Rules {
 /// Why a start taught nothing that was not recorded, where nothing has failed.
 const NOT_ITS_TURN: &str = "it was not its turn to be recorded";
 
+/// What was kept before is looked at for so long after a start.
+const FORGETS_WITHIN: Duration = Duration::from_secs(2);
+
 /// Others come first: the program that may still run, and whoever waited for it.
 const NICE: i32 = 10;
 
@@ -108,31 +108,33 @@ pub fn at_low_priority() {
 }
 
 /// Does all of it and gives what it came to. An error is of what had to be kept; smaller losses are notes.
-pub fn work(mut it: Finished<'_>, notes: &mut Notes) -> Result<Outcome> {
+pub fn work(mut finished: Finished<'_>, notes: &mut Notes) -> Result<Outcome> {
     at_low_priority();
-    let lock = it.store.key(it.key).lock()?;
+    let lock = finished.store.key(finished.key).lock()?;
     if let Some(why) = lock.dir().newer() {
         notes.add(why.clone());
-        return Ok(it.without_trace(why));
+        return Ok(finished.without_trace(why));
     }
     let mut state = lock.dir().state();
     let before = KeyStateBefore {
         plan: state.plan().or_tell(|line| notes.add(line)),
         state,
     };
-    let has_trace = matches!(it.recorded, Some(Ok(_)));
-    let outcome = match it.recorded.take().transpose() {
-        Ok(Some(trace)) => it.recorded(&lock, &before, trace, notes)?,
+    let has_trace = matches!(finished.recorded, Some(Ok(_)));
+    let outcome = match finished.recorded.take().transpose() {
+        Ok(Some(trace)) => finished.recorded(&lock, &before, trace, notes)?,
         Ok(None) => {
-            let unrecorded = it.rules.unfit.is_none();
-            it.not_recorded(&lock, &before, NOT_ITS_TURN.into(), unrecorded, notes)?
+            let unrecorded = finished.rules.unfit.is_none();
+            finished.not_recorded(&lock, &before, NOT_ITS_TURN.into(), unrecorded, notes)?
         }
-        Err(error) => it.not_recorded(&lock, &before, format!("not recorded: {error}"), false, notes)?,
+        Err(error) => {
+            finished.not_recorded(&lock, &before, format!("not recorded: {error}"), false, notes)?
+        }
     };
     drop(lock);
     // A boot is not over yet, and the daemon has looked at its beginning.
-    if has_trace && it.rules.tidies && it.rules.policy != Policy::Boot {
-        if let Err(error) = forget_secret_names(it.store, FORGETS_WITHIN, false) {
+    if has_trace && finished.rules.tidies && finished.rules.policy != Policy::Boot {
+        if let Err(error) = forget_secret_names(finished.store, FORGETS_WITHIN, false) {
             notes.add(error.to_string());
         }
     }
@@ -143,6 +145,32 @@ pub fn work(mut it: Finished<'_>, notes: &mut Notes) -> Result<Outcome> {
 struct KeyStateBefore {
     state: State,
     plan: Option<PlanFile>,
+}
+
+/// What a start leaves for those that follow.
+struct Conclusion<'a> {
+    /// The new plan, if there is one.
+    new: Option<&'a PlanFile>,
+    /// The trace that the plan was made anew from.
+    taught: Option<&'a Trace>,
+    /// All outcomes of the key, with this start's.
+    outcomes: &'a [Outcome],
+    /// When a start is recorded next.
+    due: NextRecording,
+    /// The trace that stays beyond its turn, for it saw most metadata.
+    witness: Option<PathBuf>,
+}
+
+/// When a start is recorded next.
+#[derive(Clone, Copy, Default)]
+struct NextRecording {
+    /// Whether the next one is to be recorded while the kernel maps nothing around a fault; `None` if that
+    /// stays as it is.
+    exact: Option<bool>,
+    /// See [`Turns::record_in`].
+    record_in: u8,
+    /// See [`Turns::bridges_nothing`].
+    bridges_nothing: bool,
 }
 
 impl Finished<'_> {
@@ -165,13 +193,14 @@ impl Finished<'_> {
     /// How many requests of its replay were issued.
     fn requests(&self) -> usize {
         let replayed = self.over.replayed.as_ref();
-        replayed.map_or(0, |it| it.report.issued.len())
+        replayed.map_or(0, |replayed| replayed.report.issued.len())
     }
 
     /// Whether plans are to bridge nothing, for what was bridged could not be read once.
     fn bridges_nothing(&self, before: &KeyStateBefore) -> bool {
         let replayed = self.over.replayed.as_ref();
-        replayed.is_some_and(|it| it.report.broken_bridges > 0) || before.state.turns.bridges_nothing
+        replayed.is_some_and(|replayed| replayed.report.broken_bridges > 0)
+            || before.state.turns.bridges_nothing
     }
 
     /// Keeps what is known of a start without a trace.
@@ -224,7 +253,7 @@ impl Finished<'_> {
         let mut outcome = self.review(&mut trace, previous.as_ref(), learned.as_ref().err().cloned());
         let (metadata, witness) = metadata(lock, &trace, notes);
         if let Some((plan, replayed)) =
-            (self.over.replayed.as_ref()).and_then(|it| Some((it.plan.plan().ok()?, it)))
+            (self.over.replayed.as_ref()).and_then(|replayed| Some((replayed.plan.plan().ok()?, replayed)))
         {
             if let Err(error) = remote_cost::keep(self.store, &plan, &replayed.report) {
                 notes.add(format!("what remote file systems cost is not kept: {error}"));
@@ -289,7 +318,7 @@ impl Finished<'_> {
     /// What its replay was worth.
     fn review(&self, trace: &mut Trace, previous: Option<&Profile>, not_learned: Option<String>) -> Outcome {
         let replayed = self.over.replayed.as_ref();
-        let opened = replayed.and_then(|it| Some((it.plan.plan().ok()?, &it.report)));
+        let opened = replayed.and_then(|replayed| Some((replayed.plan.plan().ok()?, &replayed.report)));
         // Both clocks run alike between the two instants, unless somebody sets the wall clock just then.
         let trace_began_ns = trace.meta.started_unix_ns.wrapping_sub(self.origin_unix_ns) as i64;
         if let Some((plan, report)) = &opened {
@@ -357,69 +386,6 @@ impl Finished<'_> {
         };
         let planned = plan(profile, &facts?, metadata, &options);
         replan::replacing(before.plan.as_ref(), profile, &planned, notes)
-    }
-
-    /// Decides whether the starts that follow are bypassed, or more of them control runs. Writes the state,
-    /// and keeps it within its bounds.
-    fn conclude(
-        &self,
-        lock: &KeyLock,
-        before: &KeyStateBefore,
-        conclusion: Conclusion<'_>,
-        notes: &mut Notes,
-    ) -> Result<()> {
-        let Conclusion {
-            new,
-            taught,
-            outcomes,
-            due,
-            witness,
-        } = conclusion;
-        let (store, rules) = (self.store, &self.rules);
-        let plan = new.or(before.plan.as_ref()).and_then(|file| file.plan().ok());
-        // A boot is read ahead before a scanner runs.
-        let dear = open_cost::dear().filter(|_| rules.policy != Policy::Boot);
-        let bypass = bypass::dear_opens(dear, rules.control_every)
-            .or_else(|| bypass::decide(rules.alone.as_ref(), plan.as_ref(), outcomes, rules.control_every));
-        let bypass = bypass.or_else(|| match (rules.policy, &plan) {
-            (Policy::Boot, None) => bypass::untaught(outcomes, rules.control_every),
-            _ => None,
-        });
-        let bypass =
-            bypass.map(|found| bypass::confirmed(found, before.state.bypass.as_ref(), rules.control_every));
-        let turns = before.state.turns;
-        let next = Turns {
-            in_doubt: verdict::in_doubt(outcomes),
-            exact_due: due.exact.unwrap_or(turns.exact_due),
-            record_in: due.record_in,
-            bridges_nothing: due.bridges_nothing,
-            waited_ms: longest_wait_ms(outcomes),
-            unplanned: match taught.map(|trace| much_is_unplanned(trace, plan.as_ref())) {
-                Some(false) => 0,
-                Some(true) => turns.unplanned.saturating_add(1),
-                None => turns.unplanned,
-            },
-            // A start that had all in memory says nothing of what a replay gains, and is nobody's turn.
-            ..match self.over.warm {
-                true => turns,
-                false => next_turns(turns, self.over.mode),
-            }
-        };
-        let changed = lock.change(&Change {
-            plan: new,
-            turns: Some(next),
-            bypass: Some(bypass.as_ref()),
-            enabled: None,
-        });
-        note_way(store, lock.dir());
-        let (limits, now) = (Limits::default(), SystemTime::now());
-        lock.trim(&limits, now, witness.as_deref());
-        if rules.tidies {
-            if let Err(error) = store.tidy(&limits, now) {
-                notes.add(error.to_string());
-            }
-        }
-        Ok(changed?)
     }
 }
 
@@ -494,55 +460,4 @@ pub fn without_trace(
         outcome.replayed(&replayed.report);
     }
     outcome
-}
-
-/// What a start leaves for those that follow.
-struct Conclusion<'a> {
-    /// The new plan, if there is one.
-    new: Option<&'a PlanFile>,
-    /// The trace that the plan was made anew from.
-    taught: Option<&'a Trace>,
-    /// All outcomes of the key, with this start's.
-    outcomes: &'a [Outcome],
-    /// When a start is recorded next.
-    due: NextRecording,
-    /// The trace that stays beyond its turn, for it saw most metadata.
-    witness: Option<PathBuf>,
-}
-
-/// When a start is recorded next.
-#[derive(Clone, Copy, Default)]
-struct NextRecording {
-    /// Whether the next one is to be recorded while the kernel maps nothing around a fault; `None` if that
-    /// stays as it is.
-    exact: Option<bool>,
-    /// See [`Turns::record_in`].
-    record_in: u8,
-    /// See [`Turns::bridges_nothing`].
-    bridges_nothing: bool,
-}
-
-/// What was kept before is looked at for so long after a start.
-const FORGETS_WITHIN: Duration = Duration::from_secs(2);
-
-/// The longest that a start without a replay waited for devices, milliseconds.
-fn longest_wait_ms(outcomes: &[Outcome]) -> u32 {
-    let alone = outcomes.iter().filter(|outcome| outcome.mode != Mode::Replay);
-    let longest_ns = alone.filter_map(|outcome| outcome.blocked_ns).max();
-    u32::try_from(longest_ns.unwrap_or(0) / 1_000_000).unwrap_or(u32::MAX)
-}
-
-/// Notes at the program's file what leads to what starts need first, and a boot, which begins with nothing in
-/// memory.
-fn note_way(store: &Store, key: &KeyDir) {
-    let boot = Key::new("boot").map(|key| store.key(&key)).ok();
-    let of_boot = boot.map_or([None, None], |boot| [boot.start_path(), boot.guard_path()]);
-    let paths = of_boot
-        .into_iter()
-        .chain([key.start_path(), Some(PathBuf::from(config::FILE))]);
-    let paths: Vec<PathBuf> = paths.flatten().collect();
-    own_program::note_way(
-        &paths.iter().map(PathBuf::as_path).collect::<Vec<_>>(),
-        &|device| machine::stored(store, device),
-    );
 }

@@ -63,7 +63,7 @@ mod tests {
         let long = line(&"ä\u{1b}[2J\n".repeat(99));
         let text = long
             .strip_prefix('\r')
-            .and_then(|it| it.strip_suffix("\x1b[K"))
+            .and_then(|line| line.strip_suffix("\x1b[K"))
             .unwrap();
         assert_eq!(text.chars().count(), COLUMNS);
         assert!(!text.contains(['\u{1b}', '\n']), "{text:?}");

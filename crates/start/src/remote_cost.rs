@@ -44,23 +44,26 @@ pub fn keep(store: &Store, plan: &Plan<'_>, report: &ReplayReport) -> Result<(),
 
 /// The cost by one replay and what was known before; `None` where the replay tells nothing new.
 fn measured(plan: &Plan<'_>, report: &ReplayReport, device: usize, known: Option<Cost>) -> Option<Cost> {
-    let kinds: Vec<(RequestKind, u16)> = plan.requests().map(|one| (one.kind, one.device)).collect();
-    let issued = report.issued.iter().filter(|one| {
-        let kind = kinds.get(one.request as usize);
+    let kinds: Vec<(RequestKind, u16)> = plan
+        .requests()
+        .map(|request| (request.kind, request.device))
+        .collect();
+    let issued = report.issued.iter().filter(|request| {
+        let kind = kinds.get(request.request as usize);
         kind.is_some_and(|(_, of)| usize::from(*of) == device)
     });
     let (mut times, mut bytes, mut first, mut last) = (Vec::new(), 0, u64::MAX, 0);
-    for one in issued {
-        let took = one.done_ns.saturating_sub(one.issued_ns);
-        match kinds.get(one.request as usize) {
+    for request in issued {
+        let took = request.done_ns.saturating_sub(request.issued_ns);
+        match kinds.get(request.request as usize) {
             Some((RequestKind::Stat, _)) if took >= AT_ONCE_NS => times.push(took),
             Some((RequestKind::Data, _)) => {
-                let resident: u64 = one.resident.iter().map(PageRange::pages).sum();
-                let pages = one.arrived_pages.saturating_sub(resident);
+                let resident: u64 = request.resident.iter().map(PageRange::pages).sum();
+                let pages = request.arrived_pages.saturating_sub(resident);
                 if pages > 0 {
                     bytes += pages * u64::from(plan.page_size());
-                    first = first.min(one.issued_ns);
-                    last = last.max(one.done_ns);
+                    first = first.min(request.issued_ns);
+                    last = last.max(request.done_ns);
                 }
             }
             _ => {}

@@ -53,8 +53,11 @@ impl Data {
         let is_wanted =
             |request: &Request| wanted.is_none_or(|all| path(request).is_some_and(|path| all.contains(path)));
         let mut bytes = BTreeMap::new();
-        let data = plan.requests.iter().filter(|one| one.kind == RequestKind::Data);
-        for request in data.filter(|one| is_wanted(one)) {
+        let data = plan
+            .requests
+            .iter()
+            .filter(|request| request.kind == RequestKind::Data);
+        for request in data.filter(|request| is_wanted(request)) {
             if let Some(device) = plan.devices.get(usize::from(request.device)) {
                 *bytes.entry(device.mount_point.clone()).or_default() += request.length;
             }

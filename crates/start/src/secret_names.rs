@@ -131,11 +131,11 @@ fn names_one(kept: &KeyDir, is_secret: &mut dyn FnMut(&[u8]) -> bool, gone: &mut
             return false;
         };
         trace.files.iter().any(|file| is_one(file.path.as_bytes()))
-            || trace.lookups.iter().any(|one| is_one(one.path.as_bytes()))
+            || trace.lookups.iter().any(|lookup| is_one(lookup.path.as_bytes()))
             || trace
                 .processes
                 .iter()
-                .any(|one| is_one(one.executable.as_bytes()))
+                .any(|process| is_one(process.executable.as_bytes()))
             || trace
                 .meta
                 .command

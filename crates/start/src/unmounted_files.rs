@@ -19,12 +19,13 @@ pub fn add(machine: &mut Machine, trace: &Trace) {
     let gone: Vec<bool> = trace
         .filesystems
         .iter()
-        .map(|one| {
-            let now = mounts.lookup(one.mount_point.as_bytes());
+        .map(|filesystem| {
+            let now = mounts.lookup(filesystem.mount_point.as_bytes());
             let is_it = now.is_some_and(|now| {
-                (now.major, now.minor) == (one.major, one.minor) && now.mount_point == one.mount_point
+                (now.major, now.minor) == (filesystem.major, filesystem.minor)
+                    && now.mount_point == filesystem.mount_point
             });
-            one.local && !is_it
+            filesystem.local && !is_it
         })
         .collect();
     if !gone.contains(&true) {
@@ -55,13 +56,13 @@ pub fn add(machine: &mut Machine, trace: &Trace) {
 }
 
 fn device(trace: &Trace, number: u32) -> Device {
-    let one = &trace.filesystems[number as usize];
+    let filesystem = &trace.filesystems[number as usize];
     Device {
-        major: one.major,
-        minor: one.minor,
+        major: filesystem.major,
+        minor: filesystem.minor,
         node: FilePath::default(),
-        mount_point: one.mount_point.clone(),
-        fstype: one.fstype.clone(),
+        mount_point: filesystem.mount_point.clone(),
+        fstype: filesystem.fstype.clone(),
         uuid: [0; 16],
         cost: default_cost(DeviceClass::Flash),
         first_touch: None,

@@ -148,9 +148,9 @@ fn in_few_looks(
 }
 
 /// What a sample means; nothing of one that found nothing.
-fn warmth_of(found: &headstart_replay::Resident, alone_ns: u64) -> Option<Warmth> {
-    (found.looks > 0 && found.unknown <= 1.0 - LEAST_KNOWN).then_some(Warmth {
-        cold: found.cold,
+fn warmth_of(resident: &headstart_replay::Resident, alone_ns: u64) -> Option<Warmth> {
+    (resident.looks > 0 && resident.unknown <= 1.0 - LEAST_KNOWN).then_some(Warmth {
+        cold: resident.cold,
         alone_ns,
     })
 }

@@ -46,7 +46,7 @@ impl Store {
         let path = self
             .root()
             .join(format!("{NAME}{:016x}", number_of(&kind_of(line))));
-        let since = std::fs::symlink_metadata(&path).and_then(|found| found.modified());
+        let since = std::fs::symlink_metadata(&path).and_then(|file| file.modified());
         if let Ok(since) = since {
             let is_late = SystemTime::now()
                 .duration_since(since)

@@ -44,7 +44,7 @@ impl Store {
                 depth,
                 class: _,
             } = stored.cost;
-            let first_touch = stored.first_touch.is_none_or(|it| it.makes_sense(PAGE));
+            let first_touch = stored.first_touch.is_none_or(|fill| fill.makes_sense(PAGE));
             bandwidth.is_finite()
                 && bandwidth > 0.0
                 && latency.is_finite()

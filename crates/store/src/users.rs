@@ -38,9 +38,9 @@ impl KeyLock {
         let mut users = self.dir().users();
         let before = users
             .iter()
-            .position(|one| one.uid == uid)
+            .position(|user| user.uid == uid)
             .map(|at| users.remove(at));
-        let starts = before.map_or(0, |one| one.starts).saturating_add(1);
+        let starts = before.map_or(0, |user| user.starts).saturating_add(1);
         users.push(UserStarts {
             uid,
             starts,
@@ -80,7 +80,7 @@ mod tests {
             lock.add_user(u32::MAX - uid, u64::MAX).unwrap();
         }
         assert_eq!(key.users().len(), MOST);
-        assert!(key.users().iter().all(|one| one.uid != 1001));
+        assert!(key.users().iter().all(|user| user.uid != 1001));
         assert!(std::fs::metadata(key.path().join(FILE)).unwrap().len() < MAX);
         std::fs::write(key.path().join(FILE), "nonsense").unwrap();
         assert_eq!(key.users(), []);

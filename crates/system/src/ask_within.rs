@@ -19,7 +19,7 @@ struct QuestionSlot(u32);
 impl QuestionSlot {
     fn take(user: u32) -> Option<QuestionSlot> {
         let mut asked = ASKED.lock().unwrap_or_else(PoisonError::into_inner);
-        let theirs = asked.iter().filter(|one| **one == user).count();
+        let theirs = asked.iter().filter(|other| **other == user).count();
         let room = match user {
             0 => MOST,
             _ => MOST - MOST_OF_A_USER,
@@ -34,7 +34,7 @@ impl QuestionSlot {
 impl Drop for QuestionSlot {
     fn drop(&mut self) {
         let mut asked = ASKED.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(at) = asked.iter().position(|one| *one == self.0) {
+        if let Some(at) = asked.iter().position(|other| *other == self.0) {
             asked.swap_remove(at);
         }
     }

@@ -1,4 +1,4 @@
-//! What I/O cost this process's children: major faults, blocks read; and whether the kernel accounts for time
+//! What this process's children used: CPU time and major faults; and whether the kernel accounts for time
 //! blocked.
 
 use std::io;
@@ -9,10 +9,6 @@ use std::time::Duration;
 pub struct Children {
     /// Faults that had to wait for I/O.
     pub major_faults: u64,
-    /// Bytes read from devices on their behalf, their readahead included.
-    pub bytes_in: u64,
-    /// Bytes written to devices.
-    pub bytes_out: u64,
     /// User and system time.
     pub cpu: Duration,
 }
@@ -20,12 +16,9 @@ pub struct Children {
 impl Children {
     /// The sums until now; differences between two calls belong to the children waited for between them.
     pub fn read() -> io::Result<Children> {
-        let (major_faults, blocks_in, blocks_out, cpu_ns) = crate::sys::children()?;
-        // The kernel counts blocks of 512 bytes, whatever the device's.
+        let (major_faults, cpu_ns) = crate::sys::children()?;
         Ok(Children {
             major_faults,
-            bytes_in: blocks_in * 512,
-            bytes_out: blocks_out * 512,
             cpu: Duration::from_nanos(cpu_ns),
         })
     }

@@ -98,7 +98,7 @@ fn below(root: &Path, environment: Option<String>) -> Option<Manager> {
     Some(
         MANAGERS
             .into_iter()
-            .find(|it| it.name == name.trim())
+            .find(|manager| manager.name == name.trim())
             .unwrap_or(other),
     )
 }
@@ -124,11 +124,11 @@ mod tests {
     #[test]
     fn in_a_user_namespace_the_line_does_without_one_and_the_guide_has_it() {
         let guide = include_str!("../../../docs/guide/servers.md");
-        for it in MANAGERS {
-            let (with, without) = (it.line_from(true), it.line_from(false));
-            assert!(with.starts_with(&without) && with.ends_with(it.without_users));
+        for manager in MANAGERS {
+            let (with, without) = (manager.line_from(true), manager.line_from(false));
+            assert!(with.starts_with(&without) && with.ends_with(manager.without_users));
             assert!(guide.contains(&format!("- `{with}` …")), "{with}");
-            assert!(it.way_from(true).contains("by root") && !it.way_from(false).contains("root"));
+            assert!(manager.way_from(true).contains("by root") && !manager.way_from(false).contains("root"));
         }
     }
 
@@ -140,11 +140,11 @@ mod tests {
             for (path, text) in files {
                 std::fs::write(root.path().join(path), text).unwrap();
             }
-            below(root.path(), None).map(|it| it.name)
+            below(root.path(), None).map(|manager| manager.name)
         };
         let empty = tempfile::tempdir().unwrap();
         let named = below(empty.path(), Some("podman".into()));
-        assert_eq!(named.map(|it| it.name), Some("podman"));
+        assert_eq!(named.map(|manager| manager.name), Some("podman"));
         assert_eq!(name(&[]), None);
         assert_eq!(
             name(&[("run/systemd/container", "systemd-nspawn\n")]),

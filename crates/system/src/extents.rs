@@ -78,21 +78,21 @@ pub fn extents(fd: impl AsFd) -> io::Result<Vec<Extent>> {
     Mapper::new().extents(fd.as_fd())
 }
 
-fn push(extents: &mut Vec<Extent>, found: &FiemapExtent) {
-    if found.length == 0 {
+fn push(extents: &mut Vec<Extent>, extent: &FiemapExtent) {
+    if extent.length == 0 {
         return;
     }
     match extents.last_mut() {
         Some(last)
-            if last.logical.checked_add(last.length) == Some(found.logical)
-                && last.physical.checked_add(last.length) == Some(found.physical) =>
+            if last.logical.checked_add(last.length) == Some(extent.logical)
+                && last.physical.checked_add(last.length) == Some(extent.physical) =>
         {
-            last.length = last.length.saturating_add(found.length);
+            last.length = last.length.saturating_add(extent.length);
         }
         _ => extents.push(Extent {
-            logical: found.logical,
-            physical: found.physical,
-            length: found.length,
+            logical: extent.logical,
+            physical: extent.physical,
+            length: extent.length,
         }),
     }
 }

@@ -230,7 +230,8 @@ mod tests {
     #[test]
     fn selinux_is_told_by_its_switch_and_this_processs_context() {
         let context = "system_u:system_r:init_t:s0\n\0";
-        let parsed = |enforce| selinux_of(enforce, context).map(|it| (it.enforces, it.context));
+        let parsed =
+            |enforce| selinux_of(enforce, context).map(|selinux| (selinux.enforces, selinux.context));
         assert_eq!(parsed("1"), Some((true, "system_u:system_r:init_t:s0".into())));
         assert!(!parsed("0\n").unwrap().0);
         assert_eq!(selinux_of("1", "\0"), None);

@@ -104,8 +104,8 @@ pub fn stat(fd: impl AsFd) -> io::Result<Stat> {
 }
 
 impl From<Statx> for Stat {
-    fn from(found: Statx) -> Stat {
-        let kind = match FileType::from_raw_mode(found.stx_mode.into()) {
+    fn from(stat: Statx) -> Stat {
+        let kind = match FileType::from_raw_mode(stat.stx_mode.into()) {
             FileType::RegularFile => Type::File,
             FileType::Directory => Type::Directory,
             FileType::Symlink => Type::Symlink,
@@ -113,15 +113,15 @@ impl From<Statx> for Stat {
         };
         Stat {
             kind,
-            major: found.stx_dev_major,
-            minor: found.stx_dev_minor,
-            inode: found.stx_ino,
-            size: found.stx_size,
-            mtime_ns: nanoseconds(found.stx_mtime.tv_sec, found.stx_mtime.tv_nsec),
-            mode: found.stx_mode.into(),
-            owner: found.stx_uid,
-            group: found.stx_gid,
-            rdev: (found.stx_rdev_major, found.stx_rdev_minor),
+            major: stat.stx_dev_major,
+            minor: stat.stx_dev_minor,
+            inode: stat.stx_ino,
+            size: stat.stx_size,
+            mtime_ns: nanoseconds(stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec),
+            mode: stat.stx_mode.into(),
+            owner: stat.stx_uid,
+            group: stat.stx_gid,
+            rdev: (stat.stx_rdev_major, stat.stx_rdev_minor),
         }
     }
 }

@@ -28,7 +28,8 @@ pub fn owners(directory: &Path, paths: &BTreeSet<&[u8]>) -> BTreeMap<Vec<u8>, St
     for entry in entries.flatten().take(MOST_LISTS) {
         let name = entry.file_name();
         let name = Path::new(&name);
-        if name.extension() != Some(OsStr::new("list")) || !entry.file_type().is_ok_and(|it| it.is_file()) {
+        if name.extension() != Some(OsStr::new("list")) || !entry.file_type().is_ok_and(|kind| kind.is_file())
+        {
             continue;
         }
         let Some(stem) = name.file_stem().and_then(OsStr::to_str) else {
@@ -50,7 +51,7 @@ pub fn owners(directory: &Path, paths: &BTreeSet<&[u8]>) -> BTreeMap<Vec<u8>, St
             let path = line.strip_suffix(b"\n").unwrap_or(&line);
             let in_usr = [b"/usr", path].concat();
             // And somebody may have gone by a link of the root to what is listed in /usr.
-            let linked = path.strip_prefix(b"/usr").filter(|it| it.starts_with(b"/"));
+            let linked = path.strip_prefix(b"/usr").filter(|rest| rest.starts_with(b"/"));
             for path in [Some(path), Some(&in_usr), linked].into_iter().flatten() {
                 // Directories belong to many; the first is as good as another.
                 if paths.contains(path) && !owners.contains_key(path) {

@@ -30,8 +30,6 @@ pub struct ProcessStat {
     pub children_system_ticks: u64,
     /// When it began, clock ticks since the machine did.
     pub start_ticks: u64,
-    /// Time blocked on block I/O, clock ticks; 0 where delays are not accounted for.
-    pub blocked_ticks: u64,
     /// Where its arguments begin in its memory; 0 to who may not know it.
     pub arguments: u64,
     /// Where they end.
@@ -92,7 +90,6 @@ impl ProcessStat {
             children_user_ticks: signed(16)?,
             children_system_ticks: signed(17)?,
             start_ticks: number(22)?,
-            blocked_ticks: number(42).unwrap_or(0),
             arguments: number(48).unwrap_or(0),
             arguments_end: number(49).unwrap_or(0),
         })
@@ -139,7 +136,6 @@ mod tests {
             children_user_ticks: 16,
             children_system_ticks: 17,
             start_ticks: 22,
-            blocked_ticks: 42,
             arguments: 48,
             arguments_end: 49,
         };

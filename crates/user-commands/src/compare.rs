@@ -78,7 +78,7 @@ pub fn plan_of_trace(store: &Store, trace: &Trace, mut tell: impl FnMut(String))
 fn places_of_trace(trace: &Trace, mounts: &MountTable) -> Vec<Place> {
     let places = places(mounts);
     let mut points: HashSet<&FilePath> = HashSet::new();
-    for filesystem in trace.filesystems.iter().filter(|it| it.local) {
+    for filesystem in trace.filesystems.iter().filter(|filesystem| filesystem.local) {
         // Where it is mounted several times, the place is known by another.
         let now = mounts.lookup(filesystem.mount_point.as_bytes());
         let now =

@@ -55,8 +55,13 @@ pub fn last_start(kept: &KeyDir, wanted: Wanted, tell: &mut dyn FnMut(String)) -
             continue;
         }
         let started = trace.meta.started_unix_ns;
-        let outcome = outcomes.iter().find(|it| it.started_unix_ns == started).cloned();
-        let replayed = outcome.as_ref().is_some_and(|it| it.mode == Mode::Replay);
+        let outcome = outcomes
+            .iter()
+            .find(|outcome| outcome.started_unix_ns == started)
+            .cloned();
+        let replayed = outcome
+            .as_ref()
+            .is_some_and(|outcome| outcome.mode == Mode::Replay);
         if wanted == Wanted::Any || replayed {
             return Some(KeptStart { trace, outcome });
         }

@@ -37,8 +37,8 @@ pub fn leave_out(value: &mut Value, homes: &[String]) {
                 text.push_str(LEFT_OUT);
             }
         }
-        Value::Array(all) => all.iter_mut().for_each(|one| leave_out(one, homes)),
-        Value::Object(fields) => fields.values_mut().for_each(|one| leave_out(one, homes)),
+        Value::Array(values) => values.iter_mut().for_each(|value| leave_out(value, homes)),
+        Value::Object(fields) => fields.values_mut().for_each(|value| leave_out(value, homes)),
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }

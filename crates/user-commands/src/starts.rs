@@ -23,7 +23,9 @@ pub struct FoundStart {
 pub fn find(start: &Path, wanted: Wanted, store: &Store) -> Result<FoundStart> {
     let name = start.to_string_lossy();
     let file = start.symlink_metadata();
-    let by_name = |kept: &KeyDir| kept.key().as_str() == name || !file.as_ref().is_ok_and(|it| it.is_file());
+    let by_name = |kept: &KeyDir| {
+        kept.key().as_str() == name || !file.as_ref().is_ok_and(|metadata| metadata.is_file())
+    };
     if let Some(kept) = find_known(&name, store).ok().filter(by_name) {
         let Some(start) = last_start(&kept, wanted, &mut |line| complain(&line)) else {
             bail!(

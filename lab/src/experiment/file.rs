@@ -1,11 +1,13 @@
 //! An experiment as a TOML file. Everything it names is loaded and checked at once; an error names the file,
 //! the line and the key.
 
+use std::fmt::Display;
 use std::num::NonZeroU8;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Error, Result, anyhow};
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -31,9 +33,9 @@ struct File {
     rounds: Spanned<usize>,
     #[serde(default)]
     drop: usize,
-    #[serde(default = "one")]
+    #[serde(default = "first_seed")]
     seed: u64,
-    #[serde(default = "minutes")]
+    #[serde(default = "five_minutes")]
     limit_seconds: Spanned<u64>,
     from: Option<String>,
     until: Option<String>,
@@ -50,7 +52,7 @@ struct File {
 }
 
 /// What a case says of its own; the rest is the experiment's.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CaseFile {
     name: String,
@@ -65,11 +67,11 @@ struct CaseFile {
     install: Vec<Vec<String>>,
 }
 
-fn one() -> u64 {
+fn first_seed() -> u64 {
     1
 }
 
-fn minutes() -> Spanned<u64> {
+fn five_minutes() -> Spanned<u64> {
     Spanned::new(0..0, 300)
 }
 
@@ -92,163 +94,15 @@ pub fn load(path: &Path) -> Result<Experiment> {
 
 /// Reads an experiment from `text`, which came from `path`.
 fn parse(text: &str, path: &Path) -> Result<Experiment> {
-    let shown = path.display();
-    let file: File = toml::from_str(text).with_context(|| format!("the experiment {shown}"))?;
-    // Where something stands, and what it is called there.
-    let at = |span: std::ops::Range<usize>, key: &str| {
-        let line = text[..span.start.min(text.len())].matches('\n').count() + 1;
-        format!("{shown}, line {line}: {key}")
-    };
-    let refuse = |span: std::ops::Range<usize>, key: &str, why: String| anyhow!("{}: {why}", at(span, key));
-
-    let mut setups: Vec<Setup> = Vec::new();
-    for name in file.setups.get_ref() {
-        let mut setup =
-            Setup::load(&beside(path, name.get_ref())).with_context(|| at(name.span(), "setups"))?;
-        if setups.iter().any(|s| s.name == setup.name) {
-            return Err(refuse(
-                name.span(),
-                "setups",
-                format!("{:?} stands there twice", setup.name),
-            ));
-        }
-        let other = setup.state_of.as_ref();
-        if let Some(other) = other.filter(|other| !setups.iter().any(|s| s.name == **other)) {
-            let why = format!(
-                "{:?} has state_of {other:?}, which must come before it",
-                setup.name
-            );
-            return Err(refuse(name.span(), "setups", why));
-        }
-        // Of setups that come later nothing is learned yet.
-        setup.goes_on_from = setup
-            .goes_on_from
-            .filter(|other| setups.iter().any(|s| s.name == *other));
-        setups.push(setup);
-    }
+    let file: File = toml::from_str(text).with_context(|| format!("the experiment {}", path.display()))?;
+    let source = Source { text, path };
+    let setups = source.setups(&file)?;
     let names: Vec<&str> = setups.iter().map(|s| s.name.as_str()).collect();
-    let Some(first) = names.first() else {
-        return Err(refuse(file.setups.span(), "setups", "there is none".into()));
-    };
-    let base = match &file.base {
-        None => (*first).to_owned(),
-        Some(base) if names.contains(&base.get_ref().as_str()) => base.get_ref().clone(),
-        Some(base) => {
-            let why = format!("{:?} is none of the setups {}", base.get_ref(), names.join(", "));
-            return Err(refuse(base.span(), "base", why));
-        }
-    };
-    if *file.rounds.get_ref() == 0 {
-        return Err(refuse(file.rounds.span(), "rounds", "0; at least 1".into()));
-    }
-    if *file.limit_seconds.get_ref() == 0 {
-        return Err(refuse(
-            file.limit_seconds.span(),
-            "limit_seconds",
-            "0; at least 1".into(),
-        ));
-    }
-    let rounds = file.drop + file.rounds.get_ref();
-    for change in &file.change {
-        if !(1..=rounds).contains(&change.get_ref().before_round) {
-            let why = format!(
-                "{}; there are rounds 1 to {rounds}",
-                change.get_ref().before_round
-            );
-            return Err(refuse(change.span(), "change.before_round", why));
-        }
-    }
-
-    let mut cases: Vec<Case> = Vec::new();
-    let only = [Spanned::new(
-        0..0,
-        CaseFile {
-            name: String::new(),
-            machine: None,
-            workload: None,
-            disk: None,
-            fs: None,
-            memory_mb: None,
-            processors: None,
-            cache: None,
-            install: Vec::new(),
-        },
-    )];
-    for given in if file.case.is_empty() {
-        &only[..]
-    } else {
-        &file.case[..]
-    } {
-        let (case, span) = (given.get_ref(), given.span());
-        let missing = |key: &str| {
-            refuse(
-                span.clone(),
-                key,
-                "missing: give it for all, or in this case".into(),
-            )
-        };
-        let workload = case
-            .workload
-            .as_ref()
-            .or(file.workload.as_ref())
-            .ok_or_else(|| missing("workload"))?;
-        let disk = case
-            .disk
-            .as_ref()
-            .or(file.disk.as_ref())
-            .ok_or_else(|| missing("disk"))?;
-        let built = Case {
-            name: case.name.clone(),
-            machine: case.machine.or(file.machine).ok_or_else(|| missing("machine"))?,
-            recipe: Recipe::load(&beside(path, workload.get_ref()))
-                .with_context(|| at(workload.span(), "workload"))?,
-            fs: case.fs.or(file.fs).unwrap_or(Fs::Ext4),
-            model: Model::load(&beside(path, disk.get_ref())).with_context(|| at(disk.span(), "disk"))?,
-            memory_mb: case.memory_mb.or(file.memory_mb),
-            processors: case.processors.or(file.processors),
-            cache: case.cache,
-            install: file.install.iter().chain(&case.install).cloned().collect(),
-        };
-        if !file.case.is_empty()
-            && (built.name.is_empty() || cases.iter().any(|c| c.directory() == built.directory()))
-        {
-            return Err(refuse(
-                span,
-                "case.name",
-                format!("{:?} is empty or another's", built.name),
-            ));
-        }
-        cases.push(built);
-    }
-    for published in &file.published {
-        let (p, span) = (published.get_ref(), published.span());
-        for setup in p.setup.keys().chain([&p.base]) {
-            if !names.contains(&setup.as_str()) || !p.setup.contains_key(setup) {
-                let why = format!(
-                    "no {setup:?} among this experiment's setups {} and the pairs given here",
-                    names.join(", ")
-                );
-                return Err(refuse(span, "published.setup", why));
-            }
-        }
-        if let Some(case) = p.case.keys().find(|name| !cases.iter().any(|c| c.name == **name)) {
-            return Err(refuse(span, "published.case", format!("no case {case:?} here")));
-        }
-    }
-    for goal in &file.goal {
-        let (g, span) = (goal.get_ref(), goal.span());
-        if !names.contains(&g.setup.as_str()) {
-            let why = format!("{:?} is none of the setups {}", g.setup, names.join(", "));
-            return Err(refuse(span, "goal.setup", why));
-        }
-        if let Some(case) = g
-            .case
-            .as_ref()
-            .filter(|name| !cases.iter().any(|c| c.name == **name))
-        {
-            return Err(refuse(span, "goal.case", format!("no case {case:?} here")));
-        }
-    }
+    let base = source.base(&file, &names)?;
+    source.check_rounds(&file)?;
+    let cases = source.cases(&file)?;
+    source.check_published(&file, &names, &cases)?;
+    source.check_goals(&file, &names, &cases)?;
     let mut changes: Vec<Change> = file.change.into_iter().map(Spanned::into_inner).collect();
     changes.sort_by_key(|change| change.before_round);
     Ok(Experiment {
@@ -272,6 +126,161 @@ fn parse(text: &str, path: &Path) -> Result<Experiment> {
         setups,
         cases,
     })
+}
+
+/// Where an experiment comes from, to say in errors what is wrong where.
+struct Source<'a> {
+    text: &'a str,
+    path: &'a Path,
+}
+
+impl Source<'_> {
+    /// Where something stands, and what it is called there.
+    fn place(&self, span: Range<usize>, key: &str) -> String {
+        let before = &self.text[..span.start.min(self.text.len())];
+        let line = before.matches('\n').count() + 1;
+        format!("{}, line {line}: {key}", self.path.display())
+    }
+
+    fn refuse(&self, span: Range<usize>, key: &str, why: impl Display) -> Error {
+        anyhow!("{}: {why}", self.place(span, key))
+    }
+
+    fn setups(&self, file: &File) -> Result<Vec<Setup>> {
+        let mut setups: Vec<Setup> = Vec::new();
+        for name in file.setups.get_ref() {
+            let mut setup = Setup::load(&beside(self.path, name.get_ref()))
+                .with_context(|| self.place(name.span(), "setups"))?;
+            let is_before = |other: &str| setups.iter().any(|s| s.name == other);
+            if is_before(&setup.name) {
+                let why = format!("{:?} stands there twice", setup.name);
+                return Err(self.refuse(name.span(), "setups", why));
+            }
+            if let Some(other) = setup.state_of.as_ref().filter(|other| !is_before(other)) {
+                let why = format!(
+                    "{:?} has state_of {other:?}, which must come before it",
+                    setup.name
+                );
+                return Err(self.refuse(name.span(), "setups", why));
+            }
+            // Of setups that come later nothing is learned yet.
+            setup.goes_on_from = setup.goes_on_from.filter(|other| is_before(other));
+            setups.push(setup);
+        }
+        Ok(setups)
+    }
+
+    /// The name of the setup that the others are compared with.
+    fn base(&self, file: &File, names: &[&str]) -> Result<String> {
+        let Some(first) = names.first() else {
+            return Err(self.refuse(file.setups.span(), "setups", "there is none"));
+        };
+        match &file.base {
+            None => Ok((*first).to_owned()),
+            Some(base) if names.contains(&base.get_ref().as_str()) => Ok(base.get_ref().clone()),
+            Some(base) => {
+                let why = format!("{:?} is none of the setups {}", base.get_ref(), names.join(", "));
+                Err(self.refuse(base.span(), "base", why))
+            }
+        }
+    }
+
+    fn check_rounds(&self, file: &File) -> Result<()> {
+        if *file.rounds.get_ref() == 0 {
+            return Err(self.refuse(file.rounds.span(), "rounds", "0; at least 1"));
+        }
+        if *file.limit_seconds.get_ref() == 0 {
+            return Err(self.refuse(file.limit_seconds.span(), "limit_seconds", "0; at least 1"));
+        }
+        let rounds = file.drop + file.rounds.get_ref();
+        for change in &file.change {
+            let before_round = change.get_ref().before_round;
+            if !(1..=rounds).contains(&before_round) {
+                let why = format!("{before_round}; there are rounds 1 to {rounds}");
+                return Err(self.refuse(change.span(), "change.before_round", why));
+            }
+        }
+        Ok(())
+    }
+
+    /// The cases; where the file has none, one without a name that is as the experiment says.
+    fn cases(&self, file: &File) -> Result<Vec<Case>> {
+        if file.case.is_empty() {
+            return Ok(vec![self.case(file, &CaseFile::default(), 0..0)?]);
+        }
+        let mut cases: Vec<Case> = Vec::new();
+        for given in &file.case {
+            let case = self.case(file, given.get_ref(), given.span())?;
+            if case.name.is_empty() || cases.iter().any(|c| c.directory() == case.directory()) {
+                let why = format!("{:?} is empty or another's", case.name);
+                return Err(self.refuse(given.span(), "case.name", why));
+            }
+            cases.push(case);
+        }
+        Ok(cases)
+    }
+
+    /// The case that stands at `span`.
+    fn case(&self, file: &File, case: &CaseFile, span: Range<usize>) -> Result<Case> {
+        let missing = |key: &str| {
+            let why = "missing: give it for all, or in this case";
+            self.refuse(span.clone(), key, why)
+        };
+        let workload = case.workload.as_ref().or(file.workload.as_ref());
+        let workload = workload.ok_or_else(|| missing("workload"))?;
+        let disk = case.disk.as_ref().or(file.disk.as_ref());
+        let disk = disk.ok_or_else(|| missing("disk"))?;
+        Ok(Case {
+            name: case.name.clone(),
+            machine: case.machine.or(file.machine).ok_or_else(|| missing("machine"))?,
+            recipe: Recipe::load(&beside(self.path, workload.get_ref()))
+                .with_context(|| self.place(workload.span(), "workload"))?,
+            fs: case.fs.or(file.fs).unwrap_or(Fs::Ext4),
+            model: Model::load(&beside(self.path, disk.get_ref()))
+                .with_context(|| self.place(disk.span(), "disk"))?,
+            memory_mb: case.memory_mb.or(file.memory_mb),
+            processors: case.processors.or(file.processors),
+            cache: case.cache,
+            install: file.install.iter().chain(&case.install).cloned().collect(),
+        })
+    }
+
+    fn check_published(&self, file: &File, names: &[&str], cases: &[Case]) -> Result<()> {
+        for published in &file.published {
+            let (p, span) = (published.get_ref(), published.span());
+            for setup in p.setup.keys().chain([&p.base]) {
+                if !names.contains(&setup.as_str()) || !p.setup.contains_key(setup) {
+                    let why = format!(
+                        "no {setup:?} among this experiment's setups {} and the pairs given here",
+                        names.join(", ")
+                    );
+                    return Err(self.refuse(span, "published.setup", why));
+                }
+            }
+            if let Some(case) = p.case.keys().find(|name| !has(cases, name)) {
+                return Err(self.refuse(span, "published.case", format!("no case {case:?} here")));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_goals(&self, file: &File, names: &[&str], cases: &[Case]) -> Result<()> {
+        for goal in &file.goal {
+            let (g, span) = (goal.get_ref(), goal.span());
+            if !names.contains(&g.setup.as_str()) {
+                let why = format!("{:?} is none of the setups {}", g.setup, names.join(", "));
+                return Err(self.refuse(span, "goal.setup", why));
+            }
+            if let Some(case) = g.case.as_ref().filter(|name| !has(cases, name)) {
+                return Err(self.refuse(span, "goal.case", format!("no case {case:?} here")));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn has(cases: &[Case], name: &str) -> bool {
+    cases.iter().any(|case| case.name == name)
 }
 
 #[cfg(test)]

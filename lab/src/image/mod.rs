@@ -16,39 +16,40 @@ use sha2::{Digest, Sha256};
 
 pub use build::{build, cached};
 
+use crate::built_in::{built_in, text};
 use crate::kind::{Kind, READY};
 
 /// Changes to how images are made that the recipe does not show; part of the hash.
 const FORMAT: &str = "2";
 
 /// The workloads that ship with the lab, by name.
-pub const BUILT_IN: &[(&str, &str)] = &[
-    ("libreoffice", include_str!("../../images/libreoffice.toml")),
-    ("python", include_str!("../../images/python.toml")),
-    ("jvm", include_str!("../../images/jvm.toml")),
-    ("smallfiles", include_str!("../../images/smallfiles.toml")),
-    ("git", include_str!("../../images/git.toml")),
-    ("gpp", include_str!("../../images/gpp.toml")),
-    ("gimp", include_str!("../../images/gimp.toml")),
-    ("r", include_str!("../../images/r.toml")),
-    ("inkscape", include_str!("../../images/inkscape.toml")),
-    ("git-large", include_str!("../../images/git-large.toml")),
-    ("writer", include_str!("../../images/writer.toml")),
-    ("chromium", include_str!("../../images/chromium.toml")),
-    ("firefox", include_str!("../../images/firefox.toml")),
-    ("postgresql", include_str!("../../images/postgresql.toml")),
-    ("true", include_str!("../../images/true.toml")),
-    ("calibration", include_str!("../../images/calibration.toml")),
-    ("container", include_str!("../../images/container.toml")),
-    ("debian12", include_str!("../../images/debian12.toml")),
-    ("debian13", include_str!("../../images/debian13.toml")),
-    (
+pub const BUILT_IN: &[(&str, &str)] = built_in!(
+    "images",
+    [
+        "libreoffice",
+        "python",
+        "jvm",
+        "smallfiles",
+        "git",
+        "gpp",
+        "gimp",
+        "r",
+        "inkscape",
+        "git-large",
+        "writer",
+        "chromium",
+        "firefox",
+        "postgresql",
+        "true",
+        "calibration",
+        "container",
+        "debian12",
+        "debian13",
         "debian13-dracut",
-        include_str!("../../images/debian13-dracut.toml"),
-    ),
-    ("desktop", include_str!("../../images/desktop.toml")),
-    ("office", include_str!("../../images/office.toml")),
-];
+        "desktop",
+        "office",
+    ]
+);
 
 /// A file system to put an image into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -284,19 +285,7 @@ pub struct Tree {
 impl Recipe {
     /// A built-in recipe by name, or the TOML file at a path ending in `.toml`.
     pub fn load(name: &str) -> Result<Recipe> {
-        let text = match BUILT_IN.iter().find(|(known, _)| *known == name) {
-            Some((_, text)) => (*text).to_owned(),
-            None if name.ends_with(".toml") => {
-                std::fs::read_to_string(name).with_context(|| format!("reading the recipe {name}"))?
-            }
-            None => {
-                let known: Vec<&str> = BUILT_IN.iter().map(|(known, _)| *known).collect();
-                bail!(
-                    "no workload {name:?}: built in are {}; a path ending in .toml loads your own",
-                    known.join(", ")
-                );
-            }
-        };
+        let text = text("workload", BUILT_IN, name)?;
         let mut recipe: Recipe = toml::from_str(&text).with_context(|| format!("the recipe {name}"))?;
         let stem = std::path::Path::new(name).file_stem().unwrap_or_default();
         recipe.name = stem.to_string_lossy().into_owned();

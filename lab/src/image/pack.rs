@@ -46,30 +46,7 @@ pub(super) fn pack(
     let usage = usage(root)?;
     let size = usage.bytes + usage.bytes / 8 + (64 << 20);
     match fs {
-        Fs::Ext4 | Fs::Overlay => {
-            sparse(image, size + 600 * usage.files)?;
-            let mut command = Command::new("mkfs.ext4");
-            command.env("E2FSPROGS_FAKE_TIME", EPOCH).arg("-q").arg("-F");
-            // As on any system of a size to be installed; below 512 MiB mke2fs would choose 1 KiB.
-            command.args(["-b", "4096"]);
-            // Nothing is left for a background thread to write after the first mount.
-            let extended = format!("hash_seed={uuid},lazy_itable_init=0,lazy_journal_init=0");
-            command.args(["-U", &uuid, "-E", &extended, "-m", "1"]);
-            command.args(["-N", &(usage.files + usage.files / 4 + 1000).to_string()]);
-            tools::output(command.arg("-d").arg(root).arg(image))?;
-            // mke2fs writes directories without an index; an installed system has them. Status 1 says that it
-            // did so.
-            let status = Command::new("e2fsck")
-                .env("E2FSPROGS_FAKE_TIME", EPOCH)
-                .args(["-f", "-y", "-D"])
-                .arg(image)
-                .output()
-                .map_err(|error| tools::explain("e2fsck", &error))?;
-            if !matches!(status.status.code(), Some(0 | 1)) {
-                bail!("e2fsck -fyD {} ended with {}", image.display(), status.status);
-            }
-            timeless(image)
-        }
+        Fs::Ext4 | Fs::Overlay => pack_ext4(&uuid, &usage, size, root, image),
         Fs::Xfs => {
             // 300 MB is the least that mkfs.xfs accepts. Its log takes 64 MiB, and each file an inode and
             // what is left of its last block.
@@ -116,30 +93,68 @@ pub(super) fn pack(
         }
         Fs::Aged70 | Fs::Aged90 => {
             let full = if fs == Fs::Aged70 { "70" } else { "90" };
-            sparse(image, usage.bytes * AGED_SIZE + (512 << 20))?;
-            let inodes = (usage.files * 4 + 100_000).to_string();
-            let mut command = Command::new("mkfs.ext4");
-            command.args(["-q", "-F", "-b", "4096", "-m", "1", "-U", &uuid, "-N", &inodes]);
-            command.args(["-E", "lazy_itable_init=0,lazy_journal_init=0"]);
-            tools::output(command.arg(image))?;
             say(&format!(
                 "using {} for years, until it is {full} % full",
                 recipe.name
             ));
-            let told = mounted(image, registry, |target| {
-                let mut command = Command::new("python3");
-                command.args(["-c", AGE]).arg(target).arg(root).args([full, "17"]);
-                tools::output_of("age.py", &mut command)
-            })?;
-            say(String::from_utf8_lossy(&told.stdout).trim());
-            tools::run("e2fsck", [Path::new("-fn"), image])?;
-            let free = tools::run("e2freefrag", [image])?;
-            for line in free.lines().filter(|line| line.contains("free extent")) {
-                say(line);
-            }
-            Ok(())
+            pack_aged(&uuid, &usage, full, root, image, registry, say)
         }
     }
+}
+
+fn pack_ext4(uuid: &str, usage: &Usage, size: u64, root: &Path, image: &Path) -> Result<()> {
+    sparse(image, size + 600 * usage.files)?;
+    let mut command = Command::new("mkfs.ext4");
+    command.env("E2FSPROGS_FAKE_TIME", EPOCH).arg("-q").arg("-F");
+    // As on any system of a size to be installed; below 512 MiB mke2fs would choose 1 KiB.
+    command.args(["-b", "4096"]);
+    // Nothing is left for a background thread to write after the first mount.
+    let extended = format!("hash_seed={uuid},lazy_itable_init=0,lazy_journal_init=0");
+    command.args(["-U", uuid, "-E", &extended, "-m", "1"]);
+    command.args(["-N", &(usage.files + usage.files / 4 + 1000).to_string()]);
+    tools::output(command.arg("-d").arg(root).arg(image))?;
+    // mke2fs writes directories without an index; an installed system has them. Status 1 says that it
+    // did so.
+    let status = Command::new("e2fsck")
+        .env("E2FSPROGS_FAKE_TIME", EPOCH)
+        .args(["-f", "-y", "-D"])
+        .arg(image)
+        .output()
+        .map_err(|error| tools::explain("e2fsck", &error))?;
+    if !matches!(status.status.code(), Some(0 | 1)) {
+        bail!("e2fsck -fyD {} ended with {}", image.display(), status.status);
+    }
+    timeless(image)
+}
+
+/// An ext4 that was used until it was so full, percent.
+fn pack_aged(
+    uuid: &str,
+    usage: &Usage,
+    full: &str,
+    root: &Path,
+    image: &Path,
+    registry: &Registry,
+    say: &dyn Fn(&str),
+) -> Result<()> {
+    sparse(image, usage.bytes * AGED_SIZE + (512 << 20))?;
+    let inodes = (usage.files * 4 + 100_000).to_string();
+    let mut command = Command::new("mkfs.ext4");
+    command.args(["-q", "-F", "-b", "4096", "-m", "1", "-U", uuid, "-N", &inodes]);
+    command.args(["-E", "lazy_itable_init=0,lazy_journal_init=0"]);
+    tools::output(command.arg(image))?;
+    let told = mounted(image, registry, |target| {
+        let mut command = Command::new("python3");
+        command.args(["-c", AGE]).arg(target).arg(root).args([full, "17"]);
+        tools::output_of("age.py", &mut command)
+    })?;
+    say(String::from_utf8_lossy(&told.stdout).trim());
+    tools::run("e2fsck", [Path::new("-fn"), image])?;
+    let free = tools::run("e2freefrag", [image])?;
+    for line in free.lines().filter(|line| line.contains("free extent")) {
+        say(line);
+    }
+    Ok(())
 }
 
 /// Gives an ext4 image the times that mke2fs (of Debian 12; later ones do this themselves) takes from the

@@ -239,8 +239,8 @@ impl Vm {
             let monitor = self.monitor.clone();
             self.running.shut_down(self.limit, &mut || {
                 // The power button. The guest may be gone, or not answer any more: then there is no need.
-                let _ =
-                    Monitor::connect(&monitor).and_then(|mut it| it.execute("system_powerdown", &json!({})));
+                let _ = Monitor::connect(&monitor)
+                    .and_then(|mut monitor| monitor.execute("system_powerdown", &json!({})));
             })?;
         }
         self.running.end()

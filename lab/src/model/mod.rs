@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 pub use spec::{FirstTouch, Kind, Model, OneHeadSpec, ParallelSpec, Queue, Sheet};
 pub use tio::{Extent, cost, ideal, merge, t_io};
 
+use crate::built_in::built_in;
 use onehead::OneHead;
 use parallel::Parallel;
 
@@ -96,22 +97,25 @@ pub enum ModelError {
 }
 
 /// The models that ship with the lab, by name.
-pub const BUILT_IN: &[(&str, &str)] = &[
-    ("none", include_str!("../../models/none.toml")),
-    ("disk7200", include_str!("../../models/disk7200.toml")),
-    ("disk5400", include_str!("../../models/disk5400.toml")),
-    ("disk2007", include_str!("../../models/disk2007.toml")),
-    ("cdrom24x", include_str!("../../models/cdrom24x.toml")),
-    ("sdcard-a1", include_str!("../../models/sdcard-a1.toml")),
-    ("emmc51", include_str!("../../models/emmc51.toml")),
-    ("usb2-stick", include_str!("../../models/usb2-stick.toml")),
-    ("sata-ssd", include_str!("../../models/sata-ssd.toml")),
-    ("cloud", include_str!("../../models/cloud.toml")),
-    ("lazy", include_str!("../../models/lazy.toml")),
-    ("network-share", include_str!("../../models/network-share.toml")),
-    ("flash4ms", include_str!("../../models/flash4ms.toml")),
-    ("seek5ms", include_str!("../../models/seek5ms.toml")),
-];
+pub const BUILT_IN: &[(&str, &str)] = built_in!(
+    "models",
+    [
+        "none",
+        "disk7200",
+        "disk5400",
+        "disk2007",
+        "cdrom24x",
+        "sdcard-a1",
+        "emmc51",
+        "usb2-stick",
+        "sata-ssd",
+        "cloud",
+        "lazy",
+        "network-share",
+        "flash4ms",
+        "seek5ms",
+    ]
+);
 
 impl Model {
     /// A built-in model by name (`disk` is short for the 7200 rpm disk), or the TOML file at a path ending in

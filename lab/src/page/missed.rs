@@ -27,8 +27,8 @@ impl Judged<'_> {
 }
 
 /// Every figure that has a goal and was measured.
-fn judged(all: &[PublishedResult]) -> Vec<Judged<'_>> {
-    let cases = all
+fn judged(results: &[PublishedResult]) -> Vec<Judged<'_>> {
+    let cases = results
         .iter()
         .flat_map(|kept| kept.case.iter().map(|case| (kept.experiment.as_str(), case)));
     let goals =
@@ -44,8 +44,8 @@ fn judged(all: &[PublishedResult]) -> Vec<Judged<'_>> {
 }
 
 /// Those that miss it, the furthest first.
-fn furthest_first(all: &[PublishedResult]) -> Vec<Judged<'_>> {
-    let mut missed = judged(all);
+fn furthest_first(results: &[PublishedResult]) -> Vec<Judged<'_>> {
+    let mut missed = judged(results);
     missed.retain(|judged| judged.goal.missed());
     missed.sort_by(|a, b| b.distance().total_cmp(&a.distance()));
     missed
@@ -60,7 +60,7 @@ fn table(head: &str, rows: &[String]) -> String {
 }
 
 /// Every goal that is missed, the figure that is furthest from its goal first.
-pub fn missed(all: &[PublishedResult]) -> String {
+pub fn missed(results: &[PublishedResult]) -> String {
     let row = |missed: &Judged<'_>| {
         format!(
             "| {} ({}: {}) | {} | {} | {} |\n",
@@ -72,7 +72,7 @@ pub fn missed(all: &[PublishedResult]) -> String {
             bound(missed.goal)
         )
     };
-    let rows: Vec<String> = furthest_first(all).iter().map(row).collect();
+    let rows: Vec<String> = furthest_first(results).iter().map(row).collect();
     table(
         "| missed | figure | measured (95 %) | goal |\n|---|---|---|---|",
         &rows,
@@ -81,8 +81,8 @@ pub fn missed(all: &[PublishedResult]) -> String {
 
 /// The same in short: one row for all cases of an experiment that miss one goal, with the case that is
 /// furthest from it.
-pub fn furthest(all: &[PublishedResult]) -> String {
-    let (every, missed) = (judged(all), furthest_first(all));
+pub fn furthest(results: &[PublishedResult]) -> String {
+    let (every, missed) = (judged(results), furthest_first(results));
     let mut rows = Vec::new();
     for (number, furthest) in missed.iter().enumerate() {
         if missed.iter().take(number).any(|other| other.alike(furthest)) {

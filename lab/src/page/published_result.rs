@@ -48,17 +48,13 @@ pub struct PublishedResult {
     pub case: Vec<KeptCase>,
 }
 
-/// One case.
+/// One case. Figures that no page prints are ignored: the report of the runs has them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct KeptCase {
     /// Name; empty when there is but one.
     pub name: String,
     /// Name with machine, file system and disk.
     pub title: String,
-    /// The device's best time for what the base's start reads, in seconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub t_io_s: Option<f64>,
     /// In the experiment's order.
     pub setup: Vec<KeptSetup>,
     /// Figures beside their goals.
@@ -67,9 +63,8 @@ pub struct KeptCase {
 }
 
 /// One setup over the rounds that count. Lists are a value and, where there is one, both ends of its 95 %
-/// interval.
+/// interval. Figures that no page prints are ignored, as for a case.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct KeptSetup {
     /// Name.
     pub setup: String,
@@ -77,11 +72,6 @@ pub struct KeptSetup {
     pub n: usize,
     /// Runs that failed and are in no figure.
     pub aborted: usize,
-    /// Mean time.
-    pub mean_s: f64,
-    /// Standard deviation; absent for a single run.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sd_s: Option<f64>,
     /// Least time.
     pub min_s: f64,
     /// Median time.
@@ -92,15 +82,7 @@ pub struct KeptSetup {
     pub reads: f64,
     /// Median MiB read.
     pub mib: f64,
-    /// Median time in which the disk had a request outstanding.
-    pub busy_s: f64,
-    /// Median time in which some task waited for I/O.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub blocked_s: Option<f64>,
-    /// Time less the base's of the same round.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub less_base_s: Vec<f64>,
-    /// The same, its median.
+    /// Median of the time less the base's of the same round.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub median_less_base_s: Vec<f64>,
     /// Median of the time over the base's of the same round.
@@ -160,7 +142,6 @@ impl PublishedResult {
         let cases = report.cases.iter().map(|case| KeptCase {
             name: case.name.clone(),
             title: case.title.clone(),
-            t_io_s: case.t_io_seconds.map(round),
             setup: case.setups.iter().filter(|s| s.n > 0).map(setup).collect(),
             goal: judge(&e.goals, case).iter().map(goal).collect(),
         });
@@ -247,16 +228,11 @@ fn setup(s: &Summary) -> KeptSetup {
         setup: s.setup.clone(),
         n: s.n,
         aborted: s.aborted.len(),
-        mean_s: round(s.mean),
-        sd_s: s.sd.map(round),
         min_s: round(s.min),
         median_s: round(s.median),
         max_s: round(s.max),
         reads: s.reads,
         mib: round(s.bytes / f64::from(1 << 20)),
-        busy_s: round(s.busy_seconds),
-        blocked_s: s.stalled_seconds.map(round),
-        less_base_s: list(s.difference),
         median_less_base_s: list(s.median_difference),
         median_ratio: list(s.median_ratio),
         over_earlier: list(s.over_earlier),

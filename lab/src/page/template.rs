@@ -101,12 +101,12 @@ pub fn kept(templates: &[Template], results: &Path) -> Result<Vec<PublishedResul
 
 /// The first experiment that `template` names and of which something is kept: the page is of its build, where
 /// a table says nothing else.
-pub fn first<'a>(template: &str, all: &'a [PublishedResult]) -> Option<&'a PublishedResult> {
-    named(template).into_iter().find_map(|name| find(all, name))
+pub fn first<'a>(template: &str, results: &'a [PublishedResult]) -> Option<&'a PublishedResult> {
+    named(template).into_iter().find_map(|name| find(results, name))
 }
 
-fn find<'a>(all: &'a [PublishedResult], name: &str) -> Option<&'a PublishedResult> {
-    all.iter().find(|kept| kept.experiment == name)
+fn find<'a>(results: &'a [PublishedResult], name: &str) -> Option<&'a PublishedResult> {
+    results.iter().find(|kept| kept.experiment == name)
 }
 
 /// What stands in double braces.
@@ -153,17 +153,18 @@ impl Template {
     }
 
     /// The page, from `all` that is kept.
-    pub fn filled(&self, all: &[PublishedResult]) -> Result<Filled> {
-        let first =
-            || first(&self.text, all).context("the template shows no experiment of which something is kept");
+    pub fn filled(&self, results: &[PublishedResult]) -> Result<Filled> {
+        let first = || {
+            first(&self.text, results).context("the template shows no experiment of which something is kept")
+        };
         // Above a table: its build, where the page's is another.
         let of_build = |kept: &PublishedResult| match first() {
             Ok(page) if (&page.commit, &page.earlier) == (&kept.commit, &kept.earlier) => String::new(),
             _ => format!("{}\n\n", build(kept)),
         };
-        let table = |name: &str, of: &dyn Fn(&PublishedResult) -> String| {
-            let kept = find(all, name);
-            kept.map_or_else(|| NOT_MEASURED.to_owned(), |kept| of_build(kept) + &of(kept))
+        let table = |name: &str, make: &dyn Fn(&PublishedResult) -> String| {
+            let kept = find(results, name);
+            kept.map_or_else(|| NOT_MEASURED.to_owned(), |kept| of_build(kept) + &make(kept))
         };
         let mut text = self.text.clone();
         let mut pictures = Vec::new();
@@ -174,19 +175,19 @@ impl Template {
                 ["above", name, setup] => table(name, &|kept| tables::above(kept, setup)),
                 ["cost", name, setup] => table(name, &|kept| tables::cost(kept, setup)),
                 ["setups", name] => table(name, &tables::setups),
-                ["judged", name, setup, ref case @ ..] if !case.is_empty() => match find(all, name) {
+                ["judged", name, setup, ref case @ ..] if !case.is_empty() => match find(results, name) {
                     Some(kept) => tables::judged(kept, setup, &case.join(" "))?,
                     None => NO_CELLS.to_owned(),
                 },
                 ["picture", name, setup] => {
                     let file = format!("{name}.svg");
-                    let kept = find(all, name);
+                    let kept = find(results, name);
                     pictures.extend(kept.map(|kept| (file.clone(), bars::bars(kept, setup))));
                     let shown = |kept| format!("![{}]({}/{file})", bars::words(kept, setup), self.results);
                     kept.map_or_else(|| NOT_MEASURED.to_owned(), shown)
                 }
-                ["missed"] => missed::missed(all),
-                ["missed", "furthest"] => missed::furthest(all),
+                ["missed"] => missed::missed(results),
+                ["missed", "furthest"] => missed::furthest(results),
                 ["measured"] => build(first()?),
                 ["host"] => first()?.host.shown(),
                 _ => bail!(

@@ -70,12 +70,12 @@ fn verdict(relative: &Estimate) -> &'static str {
 }
 
 /// The comparison as text.
-pub fn compared(all: &[Comparison]) -> String {
+pub fn compared(comparisons: &[Comparison]) -> String {
     let mut text = format!(
         "{:<24} {:<16} {:>9} {:>10} {:>10}  {:<28} {}\n",
         "case", "setup", "n", "first s", "second s", "second less first (95 %)", "second is"
     );
-    for c in all {
+    for c in comparisons {
         let n = format!("{}, {}", c.n[0], c.n[1]);
         let share = super::table::estimate(c.relative, 100.0, 1, " %");
         let _ = writeln!(

@@ -290,77 +290,33 @@ fn summary(experiment: &Begun, setup: &str, runs: &[Run], t_io: Option<f64>) -> 
     let own = counted(experiment, setup, runs);
     let times: Vec<f64> = own.iter().map(|r| r.seconds).collect();
     let (base, warm) = (Some(experiment.base.as_str()), experiment.warm.as_deref());
-    // Times by round of this, the base and the warm setup, in rounds where all of those asked for count.
     let together = |names: &[Option<&str>]| -> Option<Vec<Vec<f64>>> {
-        let others: Vec<Vec<&Run>> = names
-            .iter()
-            .map(|n| n.map(|n| counted(experiment, n, runs)))
-            .collect::<Option<_>>()?;
-        let row = |run: &&Run| -> Option<Vec<f64>> {
-            let seconds_of_round =
-                |others: &Vec<&Run>| others.iter().find(|r| r.round == run.round).map(|r| r.seconds);
-            std::iter::once(Some(run.seconds))
-                .chain(others.iter().map(seconds_of_round))
-                .collect()
-        };
-        Some(own.iter().filter_map(row).collect())
+        let others = names.iter().map(|n| n.map(|n| counted(experiment, n, runs)));
+        let rows = together(&own, &others.collect::<Option<Vec<_>>>()?);
+        Some(rows).filter(|rows| !rows.is_empty())
     };
     let is_base = Some(setup) == base;
-    let pairs = if is_base {
-        None
-    } else {
-        together(&[base]).filter(|rows| !rows.is_empty())
-    };
-    let estimate = |rows: &[Vec<f64>], value: fn(&[f64]) -> f64, of: fn(&[f64]) -> f64| {
-        let values: Vec<f64> = rows.iter().map(|row| value(row)).collect();
-        Estimate {
-            value: of(&values),
-            interval: bootstrap(values.len(), |draw| of(&pick(&values, draw))),
-        }
-    };
-    let paired = |value, of| pairs.as_ref().map(|rows| estimate(rows, value, of));
+    let pairs = if is_base { None } else { together(&[base]) };
+    let paired = |value, statistic| pairs.as_ref().map(|rows| estimate(rows, value, statistic));
     let less: fn(&[f64]) -> f64 = |row| row[0] - row[1];
     let twin = format!("{setup}{EARLIER}");
-    let earlier = together(&[Some(&twin)]).filter(|rows| !rows.is_empty());
-    let is_warm = warm == Some(setup);
-    let triples = if is_base || is_warm {
-        None
-    } else {
-        let slower = |rows: &Vec<Vec<f64>>| {
-            let at = |place: usize| median(&rows.iter().map(|row| row[place]).collect::<Vec<_>>());
-            at(1) > at(2)
-        };
-        // Where the base is not slower than warm, there is nothing to recover.
-        together(&[base, warm]).filter(|rows| !rows.is_empty() && slower(rows))
+    let earlier = together(&[Some(&twin)]);
+    let triples = match is_base || warm == Some(setup) {
+        true => None,
+        false => together(&[base, warm]),
     };
-    let recovered = triples.map(|rows| {
-        let indices: Vec<usize> = (0..rows.len()).collect();
-        let share = |draw: &[usize]| {
-            let at = |place: usize| median(&draw.iter().map(|r| rows[*r][place]).collect::<Vec<_>>());
-            (at(1) - at(0)) / (at(1) - at(2))
-        };
-        Estimate {
-            value: share(&indices),
-            interval: bootstrap(rows.len(), share),
-        }
-    });
     let warm_times: Vec<f64> = warm.map_or(Vec::new(), |w| {
         counted(experiment, w, runs).iter().map(|r| r.seconds).collect()
     });
-    let above_best = match t_io {
-        Some(t_io) if !warm_times.is_empty() && !own.is_empty() => {
-            let rows = together(&[warm]).unwrap_or_default();
-            let over = |draw: &[usize]| {
-                let at = |place: usize| median(&draw.iter().map(|r| rows[*r][place]).collect::<Vec<_>>());
-                at(0) / at(1).max(t_io)
-            };
-            Some(Estimate {
-                value: median(&times) / median(&warm_times).max(t_io),
-                interval: bootstrap(rows.len(), over),
-            })
+    let best = t_io.filter(|_| !warm_times.is_empty() && !own.is_empty());
+    let above_best = best.map(|t_io| {
+        let rows = together(&[warm]).unwrap_or_default();
+        let over = |draw: &[usize]| middle(&rows, draw, 0) / middle(&rows, draw, 1).max(t_io);
+        Estimate {
+            value: median(&times) / median(&warm_times).max(t_io),
+            interval: bootstrap(rows.len(), over),
         }
-        _ => None,
-    };
+    });
     let median_of = |value: &dyn Fn(&Run) -> f64| median(&own.iter().map(|r| value(r)).collect::<Vec<_>>());
     let stalled: Option<Vec<f64>> = own.iter().map(|r| r.stalled_seconds).collect();
     let prepare = |run: &Run| -> f64 {
@@ -408,7 +364,7 @@ fn summary(experiment: &Begun, setup: &str, runs: &[Run], t_io: Option<f64>) -> 
         median_difference: paired(less, median),
         median_ratio: paired(|row| row[0] / row[1], median),
         over_earlier: earlier.map(|rows| estimate(&rows, |row| row[0] / row[1], centre)),
-        recovered,
+        recovered: triples.and_then(|rows| recovered(&rows)),
         above_best,
         floor_seconds: None,
         above_floor: None,
@@ -416,6 +372,47 @@ fn summary(experiment: &Begun, setup: &str, runs: &[Run], t_io: Option<f64>) -> 
         below_floor: 0,
         marks: marks(&own),
     }
+}
+
+/// A row for each run of `own`: its time, and those of `others` in its round; none where one of them has no
+/// run in it.
+fn together(own: &[&Run], others: &[Vec<&Run>]) -> Vec<Vec<f64>> {
+    let row = |run: &&Run| -> Option<Vec<f64>> {
+        let seconds_of_round =
+            |others: &Vec<&Run>| others.iter().find(|r| r.round == run.round).map(|r| r.seconds);
+        std::iter::once(Some(run.seconds))
+            .chain(others.iter().map(seconds_of_round))
+            .collect()
+    };
+    own.iter().filter_map(row).collect()
+}
+
+/// A statistic of the values of the rows.
+fn estimate(rows: &[Vec<f64>], value: fn(&[f64]) -> f64, statistic: fn(&[f64]) -> f64) -> Estimate {
+    let values: Vec<f64> = rows.iter().map(|row| value(row)).collect();
+    Estimate {
+        value: statistic(&values),
+        interval: bootstrap(values.len(), |draw| statistic(&pick(&values, draw))),
+    }
+}
+
+/// The median of a column of the rows that were drawn.
+fn middle(rows: &[Vec<f64>], draw: &[usize], column: usize) -> f64 {
+    median(&draw.iter().map(|row| rows[*row][column]).collect::<Vec<_>>())
+}
+
+/// R of rows that hold this setup's time, the base's and the warm one's; `None` where the base is not slower
+/// than warm: there is nothing to recover.
+fn recovered(rows: &[Vec<f64>]) -> Option<Estimate> {
+    let rounds: Vec<usize> = (0..rows.len()).collect();
+    let share = |draw: &[usize]| {
+        let [own, base, warm] = [0, 1, 2].map(|column| middle(rows, draw, column));
+        (base - own) / (base - warm)
+    };
+    (middle(rows, &rounds, 1) > middle(rows, &rounds, 2)).then(|| Estimate {
+        value: share(&rounds),
+        interval: bootstrap(rows.len(), share),
+    })
 }
 
 fn aborted(setup: &str, runs: &[Run]) -> Vec<Noted> {

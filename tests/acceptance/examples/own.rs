@@ -44,17 +44,17 @@ fn is_of(range: &Range<u64>, entry: &Entry) -> bool {
 }
 
 /// Adds what is at a path, and below it.
-fn add(path: &Path, name: &str, all: &mut Vec<Own>) -> Result<()> {
+fn add(path: &Path, name: &str, own_files: &mut Vec<Own>) -> Result<()> {
     let extents = extents(&File::open(path)?).unwrap_or_default();
     let lies = extents
         .iter()
-        .map(|it| (it.physical..it.physical + it.length, it.logical));
-    all.push((name.into(), lies.collect()));
+        .map(|extent| (extent.physical..extent.physical + extent.length, extent.logical));
+    own_files.push((name.into(), lies.collect()));
     if path.is_dir() {
         for entry in fs::read_dir(path)? {
             let path = entry?.path();
             let below = path.file_name().context("a name")?.to_string_lossy();
-            add(&path, &format!("{name}/{below}"), all)?;
+            add(&path, &format!("{name}/{below}"), own_files)?;
         }
     }
     Ok(())

@@ -306,7 +306,7 @@ fn file(path: &Path, bytes: Vec<u8>, state: &mut State) -> Result<()> {
         }
         _ if name.ends_with(".outcome") => {
             let outcome = Outcome::from_bytes(&bytes)?;
-            let began = |it: &Option<Outcome>| it.as_ref().map(|it| it.started_unix_ns);
+            let began = |outcome: &Option<Outcome>| outcome.as_ref().map(|outcome| outcome.started_unix_ns);
             if began(&state.outcome) < Some(outcome.started_unix_ns) {
                 state.outcome = Some(outcome);
             }

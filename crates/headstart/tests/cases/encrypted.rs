@@ -109,8 +109,8 @@ fn kept(state: &Path) -> String {
     let mut text = String::new();
     let mut left = vec![state.to_owned()];
     while let Some(directory) = left.pop() {
-        for one in fs::read_dir(directory).into_iter().flatten().flatten() {
-            let path = one.path();
+        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+            let path = entry.path();
             text.push_str(&format!("{}\n", path.display()));
             if path.is_dir() {
                 left.push(path);

@@ -128,7 +128,7 @@ fn a_lease_costs_its_file_alone_and_no_room_is_kept() {
     let names = fs::read_dir(&at)
         .unwrap()
         .flatten()
-        .filter(|one| one.file_name().to_string_lossy().contains("headstart"));
+        .filter(|file| file.file_name().to_string_lossy().contains("headstart"));
     assert_eq!(names.count(), 0);
     fs.check().unwrap();
 }

@@ -43,7 +43,7 @@ fn in_a_container_whose_layers_it_does_not_see_a_start_is_learned_and_read_ahead
         let requests = explained["requests"].as_array().unwrap();
         let bytes: u64 = requests
             .iter()
-            .map(|one| one[1]["length"].as_u64().unwrap())
+            .map(|used| used[1]["length"].as_u64().unwrap())
             .sum();
         assert!(bytes >= least, "{explained}");
     }

@@ -31,7 +31,7 @@ fn planned(explained: &Value) -> u64 {
     let requests = explained["requests"].as_array().unwrap();
     requests
         .iter()
-        .map(|one| one[1]["length"].as_u64().unwrap())
+        .map(|used| used[1]["length"].as_u64().unwrap())
         .sum()
 }
 

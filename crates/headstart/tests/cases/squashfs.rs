@@ -50,15 +50,15 @@ fn pages_of(trace: &Value, below: &Path) -> BTreeMap<String, Vec<u64>> {
     assert_eq!(trace["lost"]["events"], 0);
     let mut by_name = BTreeMap::new();
     let files = trace["files"].as_array().unwrap();
-    for one in trace["uses"].as_array().unwrap() {
-        let file = &files[one["file"].as_u64().unwrap() as usize];
+    for used in trace["uses"].as_array().unwrap() {
+        let file = &files[used["file"].as_u64().unwrap() as usize];
         let path = Path::new(file["path"].as_str().unwrap());
         let Ok(name) = path.strip_prefix(below) else {
             continue;
         };
-        let start = one["start"].as_u64().unwrap();
+        let start = used["start"].as_u64().unwrap();
         let pages: &mut Vec<u64> = by_name.entry(name.to_str().unwrap().to_owned()).or_default();
-        pages.extend(start..start + one["pages"].as_u64().unwrap());
+        pages.extend(start..start + used["pages"].as_u64().unwrap());
     }
     for pages in by_name.values_mut() {
         pages.sort_unstable();

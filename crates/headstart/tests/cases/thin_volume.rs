@@ -126,7 +126,7 @@ impl Thin {
             assert!(bytes == contents(number, BYTES), "{what}: file {number}");
         }
         let others = fs::read_dir(disk.path()).unwrap().flatten();
-        let kept = others.filter(|one| one.file_name().to_string_lossy().contains("headstart"));
+        let kept = others.filter(|file| file.file_name().to_string_lossy().contains("headstart"));
         assert_eq!(kept.count(), 0, "{what}: no room was kept");
     }
 }

@@ -38,7 +38,7 @@ fn run(image: &str) {
         let requests = explained[0]["requests"].as_array().unwrap();
         let bytes: u64 = requests
             .iter()
-            .map(|one| one[1]["length"].as_u64().unwrap())
+            .map(|used| used[1]["length"].as_u64().unwrap())
             .sum();
         assert!(bytes > 0, "{explained}");
     }

@@ -8,7 +8,8 @@ use std::path::Path;
 fn keys(case: &Case) -> Vec<String> {
     let status = case.json(&["status", "--json"]);
     let keys = status.as_array().unwrap().iter();
-    keys.map(|one| one["key"].as_str().unwrap().to_string()).collect()
+    keys.map(|status| status["key"].as_str().unwrap().to_string())
+        .collect()
 }
 
 fn real(path: &str) -> String {
@@ -164,8 +165,8 @@ fn a_wrapper_that_nobody_knows_is_recognised_by_what_it_did() {
         // Of the wrapper itself nothing is replayed.
         let statuses = case.json(&["status", "--json"]);
         let own = statuses.as_array().unwrap().iter();
-        let mut own = own.filter(|one| one["key"].as_str().unwrap().ends_with(&wrapper));
-        assert!(own.all(|one| one["plan"].is_null()), "{statuses}");
+        let mut own = own.filter(|status| status["key"].as_str().unwrap().ends_with(&wrapper));
+        assert!(own.all(|status| status["plan"].is_null()), "{statuses}");
     }
 }
 

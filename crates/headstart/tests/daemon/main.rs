@@ -12,4 +12,6 @@ mod learning;
 mod services;
 mod storms;
 mod together;
+mod user_shares;
+mod user_socket;
 mod users;

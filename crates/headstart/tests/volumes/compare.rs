@@ -331,7 +331,7 @@ fn a_hostile_trace_is_compared_without_harm() {
     let one = trace
         .files
         .iter()
-        .find(|one| one.path.as_path() == file)
+        .find(|recorded| recorded.path.as_path() == file)
         .unwrap()
         .clone();
     let long = format!(

@@ -131,7 +131,7 @@ impl Layout {
         }
         for device in 0..most(&|run| run.devices.len()) {
             let name = runs.iter().find_map(|run| run.devices.get(device));
-            let name = name.map_or("disk".into(), |it| shortened(&it.name, 10));
+            let name = name.map_or("disk".into(), |device| shortened(&device.name, 10));
             let legend = [("read", "read"), ("write", "written")];
             lanes.add(
                 Shows::Throughput,

@@ -13,13 +13,17 @@ const MOST_TEXT: usize = 80 << 20;
 /// Refuses a trace of which every row names long paths.
 pub(super) fn bounded(trace: &Trace) -> io::Result<()> {
     let length = |path: &FilePath| path.as_bytes().len();
-    let files: Vec<usize> = trace.files.iter().map(|it| length(&it.path)).collect();
-    let runs: Vec<usize> = trace.processes.iter().map(|it| length(&it.executable)).collect();
+    let files: Vec<usize> = trace.files.iter().map(|file| length(&file.path)).collect();
+    let runs: Vec<usize> = trace
+        .processes
+        .iter()
+        .map(|process| length(&process.executable))
+        .collect();
     let length_of = |lengths: &[usize], index: u32| lengths.get(index as usize).copied().unwrap_or(0);
     let uses = trace.uses.iter();
-    let uses = uses.map(|it| length_of(&files, it.file) + length_of(&runs, it.process));
+    let uses = uses.map(|used| length_of(&files, used.file) + length_of(&runs, used.process));
     let lookups = trace.lookups.iter();
-    let lookups = lookups.map(|it| length(&it.path) + length_of(&runs, it.process));
+    let lookups = lookups.map(|lookup| length(&lookup.path) + length_of(&runs, lookup.process));
     let rows: usize = uses.chain(lookups).sum();
     match rows > MOST_TEXT {
         true => Err(io::Error::other(format!(
@@ -70,9 +74,9 @@ enum Place {
 
 /// The rows in order of time.
 pub(super) fn rows(trace: &Trace) -> impl Iterator<Item = Row<'_>> {
-    let uses = trace.uses.iter().map(|it| it.time_ns).enumerate();
-    let lookups = trace.lookups.iter().map(|it| it.time_ns).enumerate();
-    let metadata = trace.metadata.iter().map(|it| it.time_ns).enumerate();
+    let uses = trace.uses.iter().map(|used| used.time_ns).enumerate();
+    let lookups = trace.lookups.iter().map(|lookup| lookup.time_ns).enumerate();
+    let metadata = trace.metadata.iter().map(|read| read.time_ns).enumerate();
     let mut order: Vec<(u64, Place)> = uses
         .map(|(at, time)| (time, Place::Use(at)))
         .chain(lookups.map(|(at, time)| (time, Place::Lookup(at))))
@@ -85,7 +89,7 @@ pub(super) fn rows(trace: &Trace) -> impl Iterator<Item = Row<'_>> {
 fn row(trace: &Trace, time_ns: u64, place: Place) -> Row<'_> {
     let text = |text: &'static str| Value::Text(Cow::Borrowed(text));
     let process = |index: u32| trace.processes.get(index as usize);
-    let pid = |index: u32| process(index).map_or(Value::None, |it| Value::U32(it.pid));
+    let pid = |index: u32| process(index).map_or(Value::None, |process| Value::U32(process.pid));
     let executable = |index: u32| {
         process(index).map_or(Value::None, |process| {
             Value::Text(String::from_utf8_lossy(process.executable.as_bytes()))

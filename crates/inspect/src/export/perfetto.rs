@@ -161,13 +161,13 @@ fn requests(trace: &Trace, activity: &Activity, pid: u64, events: &mut Events<'_
 
 /// Processors and memory.
 fn samples(activity: &Activity, machine: u64, events: &mut Events<'_>) -> io::Result<()> {
-    for it in &activity.processors {
-        events.counter(machine, it.time_ns, "processors busy, share", it.busy)?;
+    for sample in &activity.processors {
+        events.counter(machine, sample.time_ns, "processors busy, share", sample.busy)?;
     }
-    for it in &activity.memory {
-        events.counter(machine, it.time_ns, "memory free, bytes", it.free)?;
-        events.counter(machine, it.time_ns, "page cache, bytes", it.page_cache)?;
-        events.counter(machine, it.time_ns, "to be written back, bytes", it.dirty)?;
+    for sample in &activity.memory {
+        events.counter(machine, sample.time_ns, "memory free, bytes", sample.free)?;
+        events.counter(machine, sample.time_ns, "page cache, bytes", sample.page_cache)?;
+        events.counter(machine, sample.time_ns, "to be written back, bytes", sample.dirty)?;
     }
     Ok(())
 }

@@ -20,13 +20,6 @@ impl Message {
         self
     }
 
-    /// A floating point number of 64 bits.
-    pub fn double(mut self, field: u32, value: f64) -> Message {
-        varint(&mut self.0, u64::from(field) << 3 | 1);
-        self.0.extend(value.to_le_bytes());
-        self
-    }
-
     /// A text.
     pub fn text(self, field: u32, text: &str) -> Message {
         self.bytes(field, text.as_bytes())

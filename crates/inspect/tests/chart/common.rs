@@ -156,7 +156,7 @@ fn uses(trace: &mut Trace, chance: &mut Chance, count: usize, elapsed: u64, repl
             });
         }
     }
-    ahead.sort_by_key(|one| one.issued_ns);
+    ahead.sort_by_key(|request| request.issued_ns);
     trace.ahead = replayed.then_some(ahead);
 }
 

@@ -33,8 +33,8 @@ fn attribute_of<'a>(document: &'a roxmltree::Document, class: &str, name: &str) 
     element
         .filter_map(|node| {
             node.attributes()
-                .find(|it| it.name() == name)
-                .map(|it| it.value())
+                .find(|attribute| attribute.name() == name)
+                .map(|attribute| attribute.value())
         })
         .collect()
 }
@@ -174,7 +174,7 @@ fn texts_that_fill_a_trace_fit_all_the_same() {
     texts(&svg);
     let data = data(&html);
     let names = data["runs"][0]["files"]["names"].as_array().unwrap();
-    let used: std::collections::BTreeSet<u32> = trace.uses.iter().map(|it| it.file).collect();
+    let used: std::collections::BTreeSet<u32> = trace.uses.iter().map(|used| used.file).collect();
     let per = data["runs"][0]["files"]["per"].as_u64().unwrap() as usize;
     assert_eq!(
         names.len(),

@@ -207,8 +207,10 @@ fn mended(release: &str) -> Option<bool> {
     if (major, minor) >= MENDED_FROM {
         return Some(true);
     }
-    let series = MENDED.iter().find(|one| (one.0, one.1) == (major, minor));
-    Some(series.is_some_and(|one| patch >= one.2))
+    let series = MENDED
+        .iter()
+        .find(|mended| (mended.0, mended.1) == (major, minor));
+    Some(series.is_some_and(|mended| patch >= mended.2))
 }
 
 #[cfg(test)]

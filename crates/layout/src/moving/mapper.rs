@@ -38,11 +38,11 @@ pub(super) fn is_origin(device: (u32, u32)) -> bool {
     let targets = control
         .ok()
         .and_then(|control| targets(control.as_fd(), device, false).ok());
-    targets.is_some_and(|all| all.iter().any(|one| one.kind == "snapshot-origin"))
+    targets.is_some_and(|targets| targets.iter().any(|target| target.kind == "snapshot-origin"))
 }
 
-fn thin_space(control: &OwnedFd, device: (u32, u32), one: &Target) -> Option<u64> {
-    let unmapped = one.length.saturating_sub(mapped(&one.text)?);
+fn thin_space(control: &OwnedFd, device: (u32, u32), target: &Target) -> Option<u64> {
+    let unmapped = target.length.saturating_sub(mapped(&target.text)?);
     let table = targets(control.as_fd(), device, true).ok()?;
     let table = table.into_iter().find(|other| other.kind == "thin")?;
     let pool = number(table.text.split_whitespace().next()?)?;

@@ -48,7 +48,7 @@ fn least(device: &Path, depth: usize) -> Option<u64> {
         .exists()
         .then(|| space_of_mapped(device, &slaves))
         .flatten();
-    let below = slaves.iter().filter_map(|one| least(one, depth + 1));
+    let below = slaves.iter().filter_map(|device| least(device, depth + 1));
     below.chain(of_file).chain(mapped).min()
 }
 
@@ -59,7 +59,9 @@ fn devices_linked(device: &Path, which: &str) -> Vec<PathBuf> {
         .flatten()
         .flatten();
     let entries = entries.take(MOST_BESIDE);
-    entries.filter_map(|one| one.path().canonicalize().ok()).collect()
+    entries
+        .filter_map(|entry| entry.path().canonicalize().ok())
+        .collect()
 }
 
 /// What a volume of device mapper says of itself, and where it has snapshots, what those say: what is written
@@ -71,9 +73,9 @@ fn space_of_mapped(device: &Path, slaves: &[PathBuf]) -> Option<u64> {
         Some((major.parse().ok()?, minor.parse().ok()?))
     };
     let mut devices = vec![numbers(device)?];
-    let snapshots = slaves.iter().flat_map(|one| devices_linked(one, "holders"));
+    let snapshots = slaves.iter().flat_map(|device| devices_linked(device, "holders"));
     let snapshots: Vec<_> = snapshots
-        .filter_map(|one| numbers(&one))
+        .filter_map(|device| numbers(&device))
         .take(MOST_BESIDE)
         .collect();
     let ask = move || {

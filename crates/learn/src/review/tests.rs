@@ -438,7 +438,7 @@ fn what_was_read_ahead_before_the_recording_was_at_its_beginning() {
     .unwrap();
     let ranges: Vec<_> = reads
         .iter()
-        .map(|it| (it.start, it.pages, it.issued_ns, it.done_ns))
+        .map(|ahead| (ahead.start, ahead.pages, ahead.issued_ns, ahead.done_ns))
         .collect();
     assert_eq!(ranges, [(0, 4, 0, 0), (10, 4, 5 * MS, 5 * MS)]);
 }
@@ -449,6 +449,9 @@ fn without_a_replay_nothing_was_missed() {
         100,
         &[(0, 4, Read), (2, 4, Fault), (2, 4, Around), (90, 20, Add)],
     ));
-    let counts: Vec<_> = served.iter().map(|it| (it.missed, it.not_prefetched)).collect();
+    let counts: Vec<_> = served
+        .iter()
+        .map(|file| (file.missed, file.not_prefetched))
+        .collect();
     assert_eq!(counts, [(0, 4), (0, 2), (0, 0), (0, 10)]);
 }

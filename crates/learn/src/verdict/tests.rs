@@ -59,7 +59,10 @@ fn audit_11_warm_starts_do_not_bypass_the_cold_ones() {
     }
     // The same without a sample: what the replay found, and how long a control run was blocked, tell.
     for outcome in &mut outcomes {
-        let share = outcome.resident_before.take().map(|it| it.resident_pages);
+        let share = outcome
+            .resident_before
+            .take()
+            .map(|resident| resident.resident_pages);
         match outcome.mode {
             Mode::Replay => {
                 outcome.stages = vec![StageOutcome {

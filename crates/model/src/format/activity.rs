@@ -119,7 +119,9 @@ pub(super) fn write(activity: &Activity, processes: &[Process]) -> [Column; ACTI
         clock.put(from, slice.from_ns);
         length.number(lasted(slice.from_ns, slice.to_ns));
         doing.number(u64::from(slice.process) * STATES.len() as u64 + place(&STATES, &slice.state));
-        let pid = processes.get(slice.process as usize).map_or(0, |of| of.pid);
+        let pid = processes
+            .get(slice.process as usize)
+            .map_or(0, |process| process.pid);
         thread.step(pid.into(), slice.thread.into());
     }
     let mut clock = Clock::default();
@@ -140,11 +142,11 @@ pub(super) fn write(activity: &Activity, processes: &[Process]) -> [Column; ACTI
         }
         before = now;
     }
-    for one in &activity.devices {
-        major.number(one.major.into());
-        minor.number(one.minor.into());
-        size.number(one.sectors);
-        name.text(one.name.as_bytes());
+    for device in &activity.devices {
+        major.number(device.major.into());
+        minor.number(device.minor.into());
+        size.number(device.sectors);
+        name.text(device.name.as_bytes());
     }
     lost.number(activity.lost);
     columns
@@ -153,6 +155,43 @@ pub(super) fn write(activity: &Activity, processes: &[Process]) -> [Column; ACTI
 /// Reads what [`write`] wrote; `trace` has all else.
 pub(super) fn read(columns: [Cursor<'_>; ACTIVITY], trace: &Trace) -> Result<Activity, String> {
     let [
+        issued,
+        took,
+        device,
+        sector,
+        sectors,
+        what,
+        asked,
+        from,
+        length,
+        doing,
+        thread,
+        looked,
+        busy,
+        sampled,
+        free,
+        cache,
+        dirty,
+        major,
+        minor,
+        size,
+        name,
+        mut lost,
+    ] = columns;
+    // Before memory is taken for either.
+    rows(trace, issued.rows(), from.rows())?;
+    Ok(Activity {
+        requests: requests([issued, took, device, sector, sectors, what, asked])?,
+        slices: slices([from, length, doing, thread], trace)?,
+        processors: processors([looked, busy])?,
+        memory: memory([sampled, free, cache, dirty])?,
+        devices: devices([major, minor, size, name])?,
+        lost: lost.number()?,
+    })
+}
+
+fn requests(columns: [Cursor<'_>; 7]) -> Result<Vec<BlockRequest>, String> {
+    let [
         mut issued,
         mut took,
         mut device,
@@ -160,24 +199,7 @@ pub(super) fn read(columns: [Cursor<'_>; ACTIVITY], trace: &Trace) -> Result<Act
         mut sectors,
         mut what,
         mut asked,
-        mut from,
-        mut length,
-        mut doing,
-        mut thread,
-        mut looked,
-        mut busy,
-        mut sampled,
-        mut free,
-        mut cache,
-        mut dirty,
-        mut major,
-        mut minor,
-        mut size,
-        mut name,
-        mut lost,
     ] = columns;
-    // Before memory is taken for either.
-    rows(trace, issued.rows(), from.rows())?;
     let mut requests = table("block requests", &issued, limits::REQUESTED)?;
     let (mut clock, mut next) = (Clock::default(), 0u64);
     while issued.more() {
@@ -206,6 +228,11 @@ pub(super) fn read(columns: [Cursor<'_>; ACTIVITY], trace: &Trace) -> Result<Act
             process: index_or_none(asked.number()?)?,
         });
     }
+    Ok(requests)
+}
+
+fn slices(columns: [Cursor<'_>; 4], trace: &Trace) -> Result<Vec<Slice>, String> {
+    let [mut from, mut length, mut doing, mut thread] = columns;
     let mut slices = table("slices of threads", &from, limits::SLICES)?;
     let mut clock = Clock::default();
     while from.more() {
@@ -225,6 +252,11 @@ pub(super) fn read(columns: [Cursor<'_>; ACTIVITY], trace: &Trace) -> Result<Act
             state: value_at(&STATES, number % STATES.len() as u64)?,
         });
     }
+    Ok(slices)
+}
+
+fn processors(columns: [Cursor<'_>; 2]) -> Result<Vec<BusySample>, String> {
+    let [mut looked, mut busy] = columns;
     let mut processors = table("samples of processors", &looked, limits::SAMPLES)?;
     let mut clock = Clock::default();
     while looked.more() {
@@ -233,12 +265,17 @@ pub(super) fn read(columns: [Cursor<'_>; ACTIVITY], trace: &Trace) -> Result<Act
             busy: f32::from_bits(busy.small()?),
         });
     }
+    Ok(processors)
+}
+
+fn memory(columns: [Cursor<'_>; 4]) -> Result<Vec<MemorySample>, String> {
+    let [mut sampled, mut free, mut cache, mut dirty] = columns;
     let mut memory: Vec<MemorySample> = table("samples of memory", &sampled, limits::SAMPLES)?;
     let mut clock = Clock::default();
     while sampled.more() {
         let before = memory
             .last()
-            .map_or([0; 3], |it| [it.free, it.page_cache, it.dirty]);
+            .map_or([0; 3], |sample| [sample.free, sample.page_cache, sample.dirty]);
         memory.push(MemorySample {
             time_ns: clock.take(&mut sampled)?,
             free: free.step(before[0])?,
@@ -246,6 +283,11 @@ pub(super) fn read(columns: [Cursor<'_>; ACTIVITY], trace: &Trace) -> Result<Act
             dirty: dirty.step(before[2])?,
         });
     }
+    Ok(memory)
+}
+
+fn devices(columns: [Cursor<'_>; 4]) -> Result<Vec<BlockDevice>, String> {
+    let [mut major, mut minor, mut size, mut name] = columns;
     let mut devices = table("block devices", &major, limits::BLOCK_DEVICES)?;
     while major.more() {
         let text = name.text()?;
@@ -257,14 +299,7 @@ pub(super) fn read(columns: [Cursor<'_>; ACTIVITY], trace: &Trace) -> Result<Act
             sectors: size.number()?,
         });
     }
-    Ok(Activity {
-        devices,
-        requests,
-        slices,
-        processors,
-        memory,
-        lost: lost.number()?,
-    })
+    Ok(devices)
 }
 
 /// An index that may be none.
@@ -309,7 +344,9 @@ pub(super) fn check(activity: &Activity, trace: &Trace) -> Result<(), String> {
     }
     for (index, request) in activity.requests.iter().enumerate() {
         if request.device as usize >= activity.devices.len()
-            || request.process.is_some_and(|of| u64::from(of) >= processes)
+            || request
+                .process
+                .is_some_and(|process| u64::from(process) >= processes)
         {
             return Err(format!(
                 "block request {index} is of a device or a process that is not listed"
@@ -341,19 +378,19 @@ pub(super) fn check(activity: &Activity, trace: &Trace) -> Result<(), String> {
     for (what, ordered) in [
         (
             "block requests",
-            activity.requests.is_sorted_by_key(|it| it.issued_ns),
+            activity.requests.is_sorted_by_key(|request| request.issued_ns),
         ),
         (
             "slices of threads",
-            activity.slices.is_sorted_by_key(|it| it.from_ns),
+            activity.slices.is_sorted_by_key(|slice| slice.from_ns),
         ),
         (
             "samples of processors",
-            activity.processors.is_sorted_by_key(|it| it.time_ns),
+            activity.processors.is_sorted_by_key(|sample| sample.time_ns),
         ),
         (
             "samples of memory",
-            activity.memory.is_sorted_by_key(|it| it.time_ns),
+            activity.memory.is_sorted_by_key(|sample| sample.time_ns),
         ),
     ] {
         if !ordered {

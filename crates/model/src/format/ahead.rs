@@ -13,15 +13,15 @@ pub(super) fn write(ahead: &[Ahead]) -> [Column; AHEAD] {
     let mut columns = <[Column; AHEAD]>::default();
     let [issued, took, ago, files, start, pages] = &mut columns;
     let (mut at, mut file, mut end) = (0, Recent::default(), 0);
-    for one in ahead {
-        let ticks = one.issued_ns / TICK_NS;
+    for request in ahead {
+        let ticks = request.issued_ns / TICK_NS;
         issued.step(at, ticks);
         at = ticks;
-        took.number((one.done_ns / TICK_NS).saturating_sub(ticks));
-        file.put(ago, files, u64::from(one.file));
-        start.step(end, one.start);
-        end = one.start.wrapping_add(u64::from(one.pages));
-        pages.number(u64::from(one.pages));
+        took.number((request.done_ns / TICK_NS).saturating_sub(ticks));
+        file.put(ago, files, u64::from(request.file));
+        start.step(end, request.start);
+        end = request.start.wrapping_add(u64::from(request.pages));
+        pages.number(u64::from(request.pages));
     }
     columns
 }
@@ -73,7 +73,7 @@ pub(super) fn check(ahead: &[Ahead], trace: &Trace) -> Result<(), String> {
             ));
         }
     }
-    match ahead.is_sorted_by_key(|one| one.issued_ns) {
+    match ahead.is_sorted_by_key(|request| request.issued_ns) {
         true => Ok(()),
         false => Err("the requests of the replay are not in order of time".into()),
     }

@@ -14,8 +14,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// The deepest queue a plan may ask for.
 const MAX_DEPTH: u32 = limits::DEPTH as u32;
 
-fn position<T: PartialEq>(all: &[T], one: &T) -> u8 {
-    all.iter().position(|x| x == one).unwrap_or(0) as u8
+fn position<T: PartialEq>(choices: &[T], value: &T) -> u8 {
+    choices.iter().position(|x| x == value).unwrap_or(0) as u8
 }
 
 impl PlanDraft {

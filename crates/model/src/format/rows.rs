@@ -40,13 +40,13 @@ const STATES: [FileState; 5] = [
 ];
 
 /// The place of a value among those it may have.
-pub(super) fn place<T: PartialEq>(all: &[T], value: &T) -> u64 {
-    all.iter().position(|one| one == value).unwrap_or(0) as u64
+pub(super) fn place<T: PartialEq>(choices: &[T], value: &T) -> u64 {
+    choices.iter().position(|choice| choice == value).unwrap_or(0) as u64
 }
 
 /// The value at a place.
-pub(super) fn value_at<T: Copy>(all: &[T], place: u64) -> Result<T, String> {
-    let value = usize::try_from(place).ok().and_then(|at| all.get(at));
+pub(super) fn value_at<T: Copy>(choices: &[T], place: u64) -> Result<T, String> {
+    let value = usize::try_from(place).ok().and_then(|at| choices.get(at));
     value.copied().ok_or_else(|| format!("{place} is no choice"))
 }
 

@@ -179,19 +179,28 @@ fn what_activity_cannot_be_is_refused() {
     assert_eq!(u16::from_le_bytes([bytes[10], bytes[11]]), 1, "minor version");
     type Change = fn(&mut Activity);
     let changes: [(Change, &str); 12] = [
-        (|it| it.requests[0].device = 1, "not listed"),
-        (|it| it.requests[0].process = Some(1), "not listed"),
-        (|it| it.requests[0].sector = u64::MAX, "largest device"),
-        (|it| it.requests[0].completed_ns = Some(0), "before it was issued"),
-        (|it| it.slices[0].process = 1, "not listed"),
-        (|it| it.slices[0].to_ns = 0, "before it begins"),
-        (|it| it.slices.swap(0, 1), "order of time"),
-        (|it| it.processors[0].busy = f32::NAN, "no share"),
-        (|it| it.processors[0].busy = 1.5, "no share"),
-        (|it| it.devices[0].name = "a\0b".into(), "NUL"),
-        (|it| it.devices[0].name = "x".repeat(65), "more than 64"),
+        (|activity| activity.requests[0].device = 1, "not listed"),
+        (|activity| activity.requests[0].process = Some(1), "not listed"),
         (
-            |it| it.devices = vec![it.devices[0].clone(); 1025],
+            |activity| activity.requests[0].sector = u64::MAX,
+            "largest device",
+        ),
+        (
+            |activity| activity.requests[0].completed_ns = Some(0),
+            "before it was issued",
+        ),
+        (|activity| activity.slices[0].process = 1, "not listed"),
+        (|activity| activity.slices[0].to_ns = 0, "before it begins"),
+        (|activity| activity.slices.swap(0, 1), "order of time"),
+        (|activity| activity.processors[0].busy = f32::NAN, "no share"),
+        (|activity| activity.processors[0].busy = 1.5, "no share"),
+        (|activity| activity.devices[0].name = "a\0b".into(), "NUL"),
+        (
+            |activity| activity.devices[0].name = "x".repeat(65),
+            "more than 64",
+        ),
+        (
+            |activity| activity.devices = vec![activity.devices[0].clone(); 1025],
             "more than 1024",
         ),
     ];

@@ -16,16 +16,10 @@ pub fn profile(runs: u32, entries: usize) -> Profile {
         updated_unix_ns: u64::from(runs),
         entries: (0..entries)
             .map(|i| Entry {
-                path: format!("/file/{i:06}").as_str().into(),
-                overlay: None,
                 need: Need::Stat,
-                weight: 1.0,
                 first_use_ns: u64::from(runs),
-                stage: 0,
                 version: None,
-                ranges: Vec::new(),
-                tail: None,
-                touches: None,
+                ..testing::entry(&format!("/file/{i:06}"))
             })
             .collect(),
         ..Profile::new(key(), 4096, Policy::Decay)

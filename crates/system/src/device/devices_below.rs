@@ -55,9 +55,9 @@ fn visit_directory(device: &Path, depth: usize, visit: &mut dyn FnMut(Layer<'_>)
         .into_iter()
         .flatten()
         .flatten();
-    for one in below.take(MOST_BESIDE) {
-        if let Ok(one) = one.path().canonicalize() {
-            visit_directory(&one, depth + 1, visit);
+    for device in below.take(MOST_BESIDE) {
+        if let Ok(device) = device.path().canonicalize() {
+            visit_directory(&device, depth + 1, visit);
         }
     }
 }

@@ -27,7 +27,7 @@ extern "C" fn capture() {
         let closed = three
             .iter()
             .filter(is_closed)
-            .fold(0, |bits, one| bits | 1 << one.fd);
+            .fold(0, |bits, inherited| bits | 1 << inherited.fd);
         CLOSED.store(closed, Ordering::Relaxed);
     }
 }

@@ -21,19 +21,13 @@ pub struct Memory {
     pub limit: Option<u64>,
 }
 
-/// Share of time that tasks waited for a resource, percent over the last 10 and 60 s, and in all.
+/// Time that tasks waited for a resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Pressure {
-    /// Some task waited, over 10 s.
+    /// Share of the last 10 s in which some task waited, percent.
     pub some_10: f64,
-    /// Some task waited, over 60 s.
-    pub some_60: f64,
-    /// Some task waited, since boot, microseconds.
+    /// Time in which some task waited, since boot, microseconds.
     pub some_total_us: u64,
-    /// All tasks waited, over 10 s.
-    pub full_10: f64,
-    /// All tasks waited, since boot, microseconds.
-    pub full_total_us: u64,
 }
 
 /// What PSI tells pressure of.
@@ -135,10 +129,7 @@ fn parse_pressure(text: &str) -> Option<Pressure> {
     };
     Some(Pressure {
         some_10: field("some ", "avg10")?,
-        some_60: field("some ", "avg60")?,
         some_total_us: field("some ", "total")? as u64,
-        full_10: field("full ", "avg10").unwrap_or(0.0),
-        full_total_us: field("full ", "total").unwrap_or(0.0) as u64,
     })
 }
 
@@ -186,10 +177,7 @@ mod tests {
             "some avg10=1.50 avg60=0.25 avg300=0.00 total=12345\nfull avg10=0.75 avg60=0 avg300=0 total=99\n";
         let expected = Pressure {
             some_10: 1.5,
-            some_60: 0.25,
             some_total_us: 12345,
-            full_10: 0.75,
-            full_total_us: 99,
         };
         assert_eq!(parse_pressure(text), Some(expected));
         assert_eq!(parse_pressure("nothing"), None);

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 /// What was read.
 struct CachedTable {
-    of: Viewer,
+    viewer: Viewer,
     /// The kernel notes by open file what it has told.
     file: File,
     table: MountTable,
@@ -61,7 +61,7 @@ static KNOWN: Mutex<Option<CachedTable>> = Mutex::new(None);
 pub(super) fn table(in_time: bool) -> io::Result<MountTable> {
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let now = Viewer::now();
-    if let Some(known) = known.as_mut().filter(|known| Some(&known.of) == now.as_ref()) {
+    if let Some(known) = known.as_mut().filter(|known| Some(&known.viewer) == now.as_ref()) {
         let begun = Instant::now();
         // Not asked, the kernel has not told it either.
         known.waits = in_time && known.paid > begun + CREDIT;
@@ -75,7 +75,7 @@ pub(super) fn table(in_time: bool) -> io::Result<MountTable> {
     let begun = Instant::now();
     if let Some(before) = known
         .take()
-        .filter(|before| before.of.process != std::process::id())
+        .filter(|before| before.viewer.process != std::process::id())
     {
         // The parent's. A child may have closed all that it was given, and the number be another file's by
         // now.
@@ -84,8 +84,8 @@ pub(super) fn table(in_time: bool) -> io::Result<MountTable> {
     let mut file = File::open("/proc/self/mountinfo")?;
     let table = MountTable::read_of(&mut file)?;
     let again = table.read_again();
-    *known = now.map(|of| CachedTable {
-        of,
+    *known = now.map(|viewer| CachedTable {
+        viewer,
         file,
         table,
         paid: begun + begun.elapsed() * SHARE,

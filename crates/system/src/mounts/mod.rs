@@ -242,24 +242,6 @@ impl MountTable {
         }
         kind
     }
-
-    /// Where a path of an overlay may really be, the uppermost layer first; empty if it is on no overlay.
-    pub fn layers_of(&self, path: &[u8]) -> Vec<FilePath> {
-        let Some(mount) = self.lookup(path) else {
-            return Vec::new();
-        };
-        let Some(overlay) = &mount.overlay else {
-            return Vec::new();
-        };
-        let Some(rest) = strip_prefix(path, mount.mount_point.as_bytes()) else {
-            return Vec::new();
-        };
-        let inside = join(mount.root.as_bytes(), rest);
-        overlay
-            .layers()
-            .map(|layer| join(layer.as_bytes(), strip_root(inside.as_bytes())))
-            .collect()
-    }
 }
 
 /// Stacked mounts are each other's children at the same point. What is mounted over itself ever again may lie
@@ -313,10 +295,6 @@ fn prefixes(path: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
     let path = plain(path);
     let ends = (0..=path.len()).filter(move |at| *at == path.len() || path[*at] == b'/');
     ends.map(move |end| &path[..end])
-}
-
-fn strip_root(path: &[u8]) -> &[u8] {
-    path.strip_prefix(b"/").unwrap_or(path)
 }
 
 /// `directory` and below it `rest`, which has no leading slash.

@@ -102,7 +102,7 @@ mod tests {
         let notes = notes_of(&MountTable::parse(table), |mount| mount.minor == 1);
         let told: Vec<(&str, &str)> = notes
             .iter()
-            .map(|one| (one.mount_point.as_str(), one.note))
+            .map(|noted| (noted.mount_point.as_str(), noted.note))
             .collect();
         let expected = [
             ("/srv", OF_REMOTE),

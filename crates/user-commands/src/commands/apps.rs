@@ -164,12 +164,12 @@ fn last(app: &Document) -> String {
         .map_or("-".into(), |at| ago(at, now_unix_ns()))
 }
 
-fn list(all: &[Document]) -> String {
-    if all.is_empty() {
+fn list(documents: &[Document]) -> String {
+    if documents.is_empty() {
         return "No program is known yet: the daemon, or `headstart run -- CMD`, learns them.\n".into();
     }
     let mut table = Table::new(&["state", ">starts", ">replays", ">saved", "last", "program"]).wrapped();
-    for app in all {
+    for app in documents {
         table.row([
             state_of(app),
             app.starts.to_string(),

@@ -73,7 +73,7 @@ fn why_not_served() -> String {
     if cmdline::wish(WayIn::Unit, &mut |_| {}) == Wish::Off {
         return "the kernel command line says headstart=off".into();
     }
-    match selinux().filter(|it| it.enforces) {
+    match selinux().filter(|selinux| selinux.enforces) {
         Some(_) => "headstart did not begin in it, for boots were enabled since, or SELinux refused it: `ausearch -m avc,user_avc -ts boot`",
         None => "headstart did not begin in it, for boots were enabled since, or it failed: `journalctl -b -u headstart-boot.service`",
     }

@@ -99,7 +99,7 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
             }
         })
         .collect();
-    let uses: usize = starts.iter().map(|it| it.trace.uses.len()).sum();
+    let uses: usize = starts.iter().map(|start| start.trace.uses.len()).sum();
     progress.show(&format!("drawing {uses} uses"));
     let picture = match form {
         Form::Svg => svg(&starts),
@@ -124,29 +124,29 @@ impl DrawnStart {
             floor_ns: start.floor.as_ref().map(|floor| floor.ns),
             pages: pages(start.trace),
             uses: start.trace.uses.len(),
-            requests: activity.map_or(0, |it| it.requests.len()),
-            slices: activity.map_or(0, |it| it.slices.len()),
+            requests: activity.map_or(0, |activity| activity.requests.len()),
+            slices: activity.map_or(0, |activity| activity.slices.len()),
         }
     }
 }
 
 fn text(drawn: &Drawn) -> String {
     let mut lines = format!("{}: {}\n", drawn.picture.display(), bytes(drawn.bytes as u64));
-    for it in &drawn.starts {
-        let took = duration(it.elapsed_ns);
+    for start in &drawn.starts {
+        let took = duration(start.elapsed_ns);
         lines += &format!(
             "  {}: {took}, {} uses, {} requests to devices, {} slices of threads\n",
-            it.name, it.uses, it.requests, it.slices
+            start.name, start.uses, start.requests, start.slices
         );
     }
     lines
 }
 
 /// The floor of a start, and what lies above it. A picture without is better than none.
-fn floor(found: &FoundStart, store: &Store) -> Option<FloorLine> {
+fn floor(start: &FoundStart, store: &Store) -> Option<FloorLine> {
     let costs = Costs::new(store, None);
-    let floor_of = found.of.as_ref();
-    match start_floor(&found.start, floor_of, &costs, None, &mut |line| complain(&line)) {
+    let floor_of = start.of.as_ref();
+    match start_floor(&start.start, floor_of, &costs, None, &mut |line| complain(&line)) {
         Ok(it) => Some(FloorLine {
             ns: it.floor.floor_ns,
             causes: (it.above.iter())
@@ -156,7 +156,7 @@ fn floor(found: &FoundStart, store: &Store) -> Option<FloorLine> {
                 .collect(),
         }),
         Err(error) => {
-            complain(&format!("{}: drawn without its floor: {error:#}", found.name));
+            complain(&format!("{}: drawn without its floor: {error:#}", start.name));
             None
         }
     }
@@ -184,7 +184,8 @@ fn form(output: &Path) -> Result<Form> {
 /// Refuses what no directory is there for, and what is there and no regular file: a link may lead anywhere,
 /// and a device or a directory is nobody's picture.
 fn refuse_all_but_files(output: &Path) -> Result<()> {
-    let has_directory = (output.parent()).is_none_or(|it| it.as_os_str().is_empty() || it.is_dir());
+    let has_directory =
+        (output.parent()).is_none_or(|parent| parent.as_os_str().is_empty() || parent.is_dir());
     match output.symlink_metadata() {
         Ok(facts) if !facts.is_file() => bail!(
             "{} is there and no regular file: remove it, or name another with -o",

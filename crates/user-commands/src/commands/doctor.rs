@@ -10,7 +10,7 @@ use headstart_start::machine::{KnownDevice, of_root_and_state};
 use headstart_start_commands::context::Output;
 use headstart_store::Store;
 use headstart_system::container;
-use headstart_system::features::{Available, Selinux};
+use headstart_system::features::{Available, Features, Selinux};
 use headstart_system::mounts::notes::{MountNote, notes};
 use serde::Serialize;
 
@@ -115,56 +115,9 @@ pub(super) fn examine(store: &Store) -> Report {
         headstart_record::features(),
         headstart_system::features::features(),
     );
-    let held = |name: &str| {
-        system
-            .capabilities
-            .iter()
-            .any(|one| one.eq_ignore_ascii_case(name))
-    };
-    let capabilities: Vec<Check> = CAPABILITIES
-        .iter()
-        .map(|(name, note)| Check {
-            name: format!("CAP_{name}"),
-            present: held(name),
-            note: (*note).into(),
-        })
-        .collect();
     let names = ["CAP_BPF", "CAP_PERFMON", "CAP_SYS_ADMIN", "CAP_DAC_READ_SEARCH"];
-    let check = |name: &str, available: &Available, note: &str| Check {
-        name: name.into(),
-        present: available.yes(),
-        note: match available {
-            Available::Yes => note.into(),
-            Available::No(why) => format!("{why}; {note}"),
-        },
-    };
-    let replaying = vec![
-        check(
-            "openat2",
-            &system.openat2,
-            "opens that cannot be led astray by links",
-        ),
-        check(
-            "io_uring",
-            &system.io_uring,
-            "batches of opens; without: a few threads",
-        ),
-        check(
-            "cachestat",
-            &system.cachestat,
-            "cheap residency checks; without: mincore",
-        ),
-        check(
-            "pressure (PSI)",
-            &system.psi,
-            "stops a replay that harms; without: by free memory alone",
-        ),
-        check(
-            "delay accounting",
-            &system.delay_accounting,
-            "time blocked on I/O in outcomes",
-        ),
-    ];
+    let capabilities = capabilities(&system);
+    let replaying = replaying(&system);
     let recording = recorder
         .features
         .into_iter()
@@ -195,8 +148,8 @@ pub(super) fn examine(store: &Store) -> Report {
             .filter(|(_, c)| !c.present)
             .map(|(n, _)| n)
             .collect(),
-        container: manager.map(|it| it.name),
-        container_line: manager.filter(|_| !by_bpf).map(|it| it.line()),
+        container: manager.map(|manager| manager.name),
+        container_line: manager.filter(|_| !by_bpf).map(|manager| manager.line()),
         capabilities,
         recording,
         replaying,
@@ -206,6 +159,58 @@ pub(super) fn examine(store: &Store) -> Report {
         unknown_names: headstart_start::are_some_unknown(store),
         daemon: State::read(),
     }
+}
+
+fn capabilities(system: &Features) -> Vec<Check> {
+    let is_held = |name: &str| {
+        let mut held = system.capabilities.iter();
+        held.any(|known| known.eq_ignore_ascii_case(name))
+    };
+    let check = |(name, note): &(&str, &str)| Check {
+        name: format!("CAP_{name}"),
+        present: is_held(name),
+        note: (*note).into(),
+    };
+    CAPABILITIES.iter().map(check).collect()
+}
+
+fn replaying(system: &Features) -> Vec<Check> {
+    [
+        (
+            "openat2",
+            &system.openat2,
+            "opens that cannot be led astray by links",
+        ),
+        (
+            "io_uring",
+            &system.io_uring,
+            "batches of opens; without: a few threads",
+        ),
+        (
+            "cachestat",
+            &system.cachestat,
+            "cheap residency checks; without: mincore",
+        ),
+        (
+            "pressure (PSI)",
+            &system.psi,
+            "stops a replay that harms; without: by free memory alone",
+        ),
+        (
+            "delay accounting",
+            &system.delay_accounting,
+            "time blocked on I/O in outcomes",
+        ),
+    ]
+    .map(|(name, available, note)| Check {
+        name: name.into(),
+        present: available.yes(),
+        note: match available {
+            Available::Yes => note.into(),
+            Available::No(why) => format!("{why}; {note}"),
+        },
+    })
+    .into()
 }
 
 fn devices(store: &Store) -> Vec<DeviceCheck> {
@@ -235,7 +240,7 @@ fn selinux_text(selinux: &Selinux) -> String {
     }
 }
 
-fn text(report: &Report) -> String {
+fn facts_text(report: &Report) -> String {
     let record = match (&report.backend, &report.evidence) {
         (Some(backend), Some(evidence)) => format!("with {backend}, evidence {evidence}: {}", report.because),
         _ => format!("not possible: {}", report.because),
@@ -249,8 +254,8 @@ fn text(report: &Report) -> String {
         .then(|| ("names kept before", UNKNOWN_NAMES.to_owned()));
     let container = report.container.map(|name| ("container", name.to_string()));
     let way = report.container_line.as_ref().and(container::manager());
-    let line = way.map(|it| ("to record here", it.description()));
-    let mut out = facts(
+    let line = way.map(|way| ("to record here", way.description()));
+    facts(
         [
             ("kernel", format!("Linux {} on {}", report.kernel, report.machine)),
             (
@@ -264,25 +269,18 @@ fn text(report: &Report) -> String {
         ]
         .into_iter()
         .chain(unknown)
-        .chain(report.selinux.as_ref().map(|it| ("SELinux", selinux_text(it))))
+        .chain(
+            report
+                .selinux
+                .as_ref()
+                .map(|selinux| ("SELinux", selinux_text(selinux))),
+        )
         .chain(container)
         .chain(line),
-    );
-    for (title, checks) in [
-        ("Capabilities", &report.capabilities),
-        ("Recording", &report.recording),
-        ("Replaying", &report.replaying),
-    ] {
-        let mut table = Table::new(&["feature", "here", "what for, and what falls back"]);
-        for check in checks {
-            table.row([
-                check.name.as_str(),
-                if check.present { "yes" } else { "no" },
-                &check.note,
-            ]);
-        }
-        out += &section(title, &table);
-    }
+    )
+}
+
+fn devices_table(devices: &[DeviceCheck]) -> Table {
     let mut table = Table::new(&[
         "mounted at",
         "type",
@@ -293,7 +291,7 @@ fn text(report: &Report) -> String {
         "metadata",
         "known by",
     ]);
-    for device in &report.devices {
+    for device in devices {
         table.row([
             device.mount_point.clone(),
             device.fstype.clone(),
@@ -314,7 +312,27 @@ fn text(report: &Report) -> String {
             },
         ]);
     }
-    out += &section("Devices", &table);
+    table
+}
+
+fn text(report: &Report) -> String {
+    let mut out = facts_text(report);
+    for (title, checks) in [
+        ("Capabilities", &report.capabilities),
+        ("Recording", &report.recording),
+        ("Replaying", &report.replaying),
+    ] {
+        let mut table = Table::new(&["feature", "here", "what for, and what falls back"]);
+        for check in checks {
+            table.row([
+                check.name.as_str(),
+                if check.present { "yes" } else { "no" },
+                &check.note,
+            ]);
+        }
+        out += &section(title, &table);
+    }
+    out += &section("Devices", &devices_table(&report.devices));
     if !report.mounts.is_empty() {
         let mut table = Table::new(&["mounted at", "type", "what starts gain"]).wrapped();
         for mount in &report.mounts {

@@ -58,14 +58,14 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
                 explain(&FilePath::from(path.as_path()), known)
             })
             .collect();
-        let any = of_key.iter().any(|it| it.entry.is_some());
-        of_key.retain(|it| it.entry.is_some() || !any);
+        let any = of_key.iter().any(|explanation| explanation.entry.is_some());
+        of_key.retain(|explanation| explanation.entry.is_some() || !any);
         of_key.truncate(if any { 2 } else { 1 });
         explanations.extend(of_key);
     }
     // Of many keys those are of interest that know it.
-    if args.name.is_none() && explanations.iter().any(|it| it.entry.is_some()) {
-        explanations.retain(|it| it.entry.is_some());
+    if args.name.is_none() && explanations.iter().any(|explanation| explanation.entry.is_some()) {
+        explanations.retain(|explanation| explanation.entry.is_some());
     }
     args.output_form.print(&explanations, || {
         explanations.iter().map(text).collect::<Vec<_>>().join("\n")

@@ -76,7 +76,7 @@ pub fn places(mounts: &MountTable) -> Vec<Place> {
         let index = mounts
             .all()
             .iter()
-            .position(|one| one.id == mount.id)
+            .position(|known| known.id == mount.id)
             .unwrap_or(index);
         let Some(part) = part_of(&facts, mount) else {
             continue;

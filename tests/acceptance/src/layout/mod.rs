@@ -318,7 +318,7 @@ pub fn status(state: &Path) -> Result<Option<LayoutReport>> {
         String::from_utf8_lossy(&output.stderr)
     );
     let document: serde_json::Value = serde_json::from_slice(&output.stdout)?;
-    match document.as_array().is_some_and(|all| all.is_empty()) {
+    match document.as_array().is_some_and(|results| results.is_empty()) {
         true => Ok(None),
         false => said(&output.stdout).map(Some),
     }

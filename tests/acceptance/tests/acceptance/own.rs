@@ -37,7 +37,9 @@ impl FileExtents {
     fn read(path: &Path) -> Result<FileExtents> {
         let file = File::open(path).with_context(|| path.display().to_string())?;
         let extents = extents(&file)?;
-        let one = |it: &headstart_model::machine::Extent| (it.physical..it.physical + it.length, it.logical);
+        let one = |extent: &headstart_model::machine::Extent| {
+            (extent.physical..extent.physical + extent.length, extent.logical)
+        };
         Ok(FileExtents(extents.iter().map(one).collect()))
     }
 

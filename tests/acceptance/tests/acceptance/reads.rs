@@ -48,7 +48,7 @@ fn pages_taken_while_others_are_waited_for_are_told() -> Result<()> {
     };
     let uses = trace.uses.iter().filter(is_it);
     let pages: BTreeSet<u64> = uses
-        .flat_map(|one| one.start..one.start + u64::from(one.pages))
+        .flat_map(|used| used.start..used.start + u64::from(used.pages))
         .collect();
     assert_eq!(pages, (0..8).collect());
     Ok(())

@@ -162,10 +162,16 @@ impl<'a> RunData<'a> {
         let span = picture.span_ns;
         let count = room.intervals();
         let memory = |value: fn(&headstart_model::activity::MemorySample) -> u64| {
-            let samples = run.memory.iter().map(|it| (it.time_ns, value(it) as f64));
+            let samples = run
+                .memory
+                .iter()
+                .map(|sample| (sample.time_ns, value(sample) as f64));
             Series::new(&sampled(span, count, samples), picture.most_memory())
         };
-        let busy = run.processors.iter().map(|it| (it.time_ns, f64::from(it.busy)));
+        let busy = run
+            .processors
+            .iter()
+            .map(|sample| (sample.time_ns, f64::from(sample.busy)));
         RunData {
             title: &run.title,
             facts: &run.facts,
@@ -187,9 +193,9 @@ impl<'a> RunData<'a> {
                 .collect(),
             cpu: Series::new(&sampled(span, count, busy), 1.0),
             memory: [
-                memory(|it| it.page_cache),
-                memory(|it| it.dirty),
-                memory(|it| it.free),
+                memory(|sample| sample.page_cache),
+                memory(|sample| sample.dirty),
+                memory(|sample| sample.free),
             ],
         }
     }

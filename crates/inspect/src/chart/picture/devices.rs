@@ -236,7 +236,8 @@ mod tests {
         Device::align(vec![&mut one, &mut other]);
         let summary = |devices: &[Device<'_>]| -> Vec<(String, usize)> {
             let each = devices.iter();
-            each.map(|it| (it.name.clone(), it.requests.len())).collect()
+            each.map(|device| (device.name.clone(), device.requests.len()))
+                .collect()
         };
         let named = |counts: [usize; 3]| {
             ["sda", "sdb", "sdc"]

@@ -100,11 +100,11 @@ pub fn pages(trace: &Trace) -> Pages {
 }
 
 fn sum(served: &[Served]) -> Pages {
-    served.iter().fold(Pages::default(), |sum, it| Pages {
-        in_time: sum.in_time + it.in_time,
-        late: sum.late + it.late,
-        missed: sum.missed + it.missed,
-        not_prefetched: sum.not_prefetched + it.not_prefetched,
+    served.iter().fold(Pages::default(), |sum, pages| Pages {
+        in_time: sum.in_time + pages.in_time,
+        late: sum.late + pages.late,
+        missed: sum.missed + pages.missed,
+        not_prefetched: sum.not_prefetched + pages.not_prefetched,
     })
 }
 

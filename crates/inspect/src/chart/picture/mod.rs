@@ -81,9 +81,9 @@ impl<'a> Picture<'a> {
     pub fn sectors(&self, device: usize) -> (u64, u64) {
         let devices = self.runs.iter().filter_map(|run| run.devices.get(device));
         let (mut first, mut end) = (u64::MAX, 0);
-        for it in devices.filter(|it| !it.requests.is_empty()) {
-            first = first.min(it.first);
-            end = end.max(it.end);
+        for drawn in devices.filter(|device| !device.requests.is_empty()) {
+            first = first.min(drawn.first);
+            end = end.max(drawn.end);
         }
         (first.min(end), end)
     }
@@ -92,8 +92,8 @@ impl<'a> Picture<'a> {
     /// all starts, so that they compare; at least one.
     pub fn most_rates(&self, device: usize, count: usize) -> (f64, f64) {
         let (mut bytes, mut depth): (f64, f64) = (1.0, 1.0);
-        for it in self.runs.iter().filter_map(|run| run.devices.get(device)) {
-            let rates = it.rates(self.span_ns, count);
+        for drawn in self.runs.iter().filter_map(|run| run.devices.get(device)) {
+            let rates = drawn.rates(self.span_ns, count);
             let moved = rates.read.iter().chain(&rates.written);
             bytes = moved.copied().fold(bytes, f64::max);
             depth = rates.depth.iter().copied().fold(depth, f64::max);
@@ -131,7 +131,7 @@ impl<'a> Picture<'a> {
     /// Bytes of memory at the top of its scale.
     pub fn most_memory(&self) -> f64 {
         let samples = self.runs.iter().flat_map(|run| run.memory);
-        let most = samples.map(|it| it.free.max(it.page_cache).max(it.dirty));
+        let most = samples.map(|sample| sample.free.max(sample.page_cache).max(sample.dirty));
         most.max().unwrap_or(0).max(1) as f64
     }
 }
@@ -153,8 +153,8 @@ impl<'a> Run<'a> {
             processes: Processes::from_trace(trace),
             files,
             devices: activity.map(Device::busiest).unwrap_or_default(),
-            processors: activity.map_or(&[], |it| &it.processors),
-            memory: activity.map_or(&[], |it| &it.memory),
+            processors: activity.map_or(&[], |activity| &activity.processors),
+            memory: activity.map_or(&[], |activity| &activity.memory),
             page_size: trace.meta.page_size,
         }
     }

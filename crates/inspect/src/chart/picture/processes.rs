@@ -131,7 +131,10 @@ impl Processes {
     /// Collects the processes of a trace.
     pub fn from_trace(trace: &Trace) -> Processes {
         let count = trace.processes.len();
-        let slices = trace.activity.as_ref().map_or(&[][..], |it| &it.slices);
+        let slices = trace
+            .activity
+            .as_ref()
+            .map_or(&[][..], |activity| &activity.slices);
         let tree = Tree::new(&trace.processes);
         let shown = shown(trace, weights(trace));
         let mut rows: Vec<Row> = Vec::new();
@@ -195,7 +198,7 @@ fn weights(trace: &Trace) -> Vec<u64> {
     /// A page from a disk is worth about so much time.
     const PAGE_NS: u64 = 10_000;
     let mut weights = vec![0u64; trace.processes.len()];
-    for slice in trace.activity.iter().flat_map(|it| &it.slices) {
+    for slice in trace.activity.iter().flat_map(|activity| &activity.slices) {
         if let (Some(weight), true) = (
             weights.get_mut(slice.process as usize),
             slice.state != ThreadState::Sleeping,

@@ -197,7 +197,11 @@ impl Column<'_> {
 
     fn cpu(&self, paper: &mut Paper) {
         let samples = self.run.processors.iter();
-        let path = self.sampled(samples.map(|it| (it.time_ns, f64::from(it.busy))), 1.0, true);
+        let path = self.sampled(
+            samples.map(|sample| (sample.time_ns, f64::from(sample.busy))),
+            1.0,
+            true,
+        );
         paper.path("run", &path);
         self.most(paper, "100 %");
     }
@@ -222,11 +226,20 @@ impl Column<'_> {
             self.run
                 .memory
                 .iter()
-                .map(move |it| (it.time_ns, value(it) as f64))
+                .map(move |sample| (sample.time_ns, value(sample) as f64))
         };
-        paper.path("cache", &self.sampled(samples_of(|it| it.page_cache), most, true));
-        paper.path("dirty", &self.sampled(samples_of(|it| it.dirty), most, true));
-        paper.path("freeline", &self.sampled(samples_of(|it| it.free), most, false));
+        paper.path(
+            "cache",
+            &self.sampled(samples_of(|sample| sample.page_cache), most, true),
+        );
+        paper.path(
+            "dirty",
+            &self.sampled(samples_of(|sample| sample.dirty), most, true),
+        );
+        paper.path(
+            "freeline",
+            &self.sampled(samples_of(|sample| sample.free), most, false),
+        );
         self.most(paper, &bytes(most as u64));
     }
 

@@ -91,30 +91,30 @@ fn head(paper: &mut Paper, run: &Run<'_>, layout: &Layout, x: usize) {
 }
 
 /// The ground of the lanes, until the start had ended, and the times.
-fn ground(paper: &mut Paper, run: &Run<'_>, picture: &Picture<'_>, layout: &Layout, all: Area) {
-    let end = all.x_at(run.end_ns, picture.span_ns);
+fn ground(paper: &mut Paper, run: &Run<'_>, picture: &Picture<'_>, layout: &Layout, area: Area) {
+    let end = area.x_at(run.end_ns, picture.span_ns);
     for lane in &layout.lanes {
-        paper.rect("lane", all.x, lane.y as f64, end - all.x, lane.height as f64);
+        paper.rect("lane", area.x, lane.y as f64, end - area.x, lane.height as f64);
     }
     let mut grid = Path::default();
     for (ns, label) in ticks(picture.span_ns, layout.width) {
-        let x = all.x_at(ns, picture.span_ns);
-        grid.go(x, all.y - 4.0).down(all.bottom() + 4.0);
-        paper.text("tick", x, all.y - 8.0, &label);
-        paper.text("tick", x, all.bottom() + 17.0, &label);
+        let x = area.x_at(ns, picture.span_ns);
+        grid.go(x, area.y - 4.0).down(area.bottom() + 4.0);
+        paper.text("tick", x, area.y - 8.0, &label);
+        paper.text("tick", x, area.bottom() + 17.0, &label);
     }
     paper.path("grid", &grid);
     if let Some(floor) = &run.floor {
         let (mut from, mut number) = (floor.ns, 0);
         for (_, ns) in &floor.causes {
             let to = from.saturating_add(*ns).min(run.end_ns);
-            let (left, right) = (all.x_at(from, picture.span_ns), all.x_at(to, picture.span_ns));
+            let (left, right) = (area.x_at(from, picture.span_ns), area.x_at(to, picture.span_ns));
             paper.rect(
                 &format!("shade{}", number % 4),
                 left,
-                all.y,
+                area.y,
                 right - left,
-                all.height,
+                area.height,
             );
             (from, number) = (to, number + 1);
         }
@@ -122,28 +122,28 @@ fn ground(paper: &mut Paper, run: &Run<'_>, picture: &Picture<'_>, layout: &Layo
 }
 
 /// What goes through all lanes.
-fn lines(paper: &mut Paper, run: &Run<'_>, picture: &Picture<'_>, all: Area) {
-    let at = |ns: u64| all.x_at(ns, picture.span_ns);
+fn lines(paper: &mut Paper, run: &Run<'_>, picture: &Picture<'_>, area: Area) {
+    let at = |ns: u64| area.x_at(ns, picture.span_ns);
     let mut stages = Path::default();
     for (ns, _) in &run.marks {
-        stages.go(at(*ns), all.y).down(all.bottom());
+        stages.go(at(*ns), area.y).down(area.bottom());
     }
     paper.path("stage", &stages);
     if let Some(floor) = &run.floor {
         let mut line = Path::default();
-        line.go(at(floor.ns), all.y).down(all.bottom());
+        line.go(at(floor.ns), area.y).down(area.bottom());
         paper.path("floor", &line);
     }
     let mut end = Path::default();
     let x = at(run.end_ns);
-    end.go(x, all.y - 4.0).down(all.bottom() + 4.0);
+    end.go(x, area.y - 4.0).down(area.bottom() + 4.0);
     paper.path("end", &end);
     // Where the end is not at the edge it has a label of its own, below the times.
-    if x < all.x + all.width - 60.0 {
+    if x < area.x + area.width - 60.0 {
         paper.text(
             "label",
             x + 4.0,
-            all.bottom() - 4.0,
+            area.bottom() - 4.0,
             &format!("ended at {}", duration(run.end_ns)),
         );
     }

@@ -199,7 +199,7 @@ pub(super) fn active() -> impl Strategy<Value = Trace> {
                     },
                 )
                 .collect();
-            own.requests.sort_by_key(|it| it.issued_ns);
+            own.requests.sort_by_key(|request| request.issued_ns);
             own.slices = slices
                 .into_iter()
                 .map(|(from, lasts, process, thread, state)| activity::Slice {
@@ -210,7 +210,7 @@ pub(super) fn active() -> impl Strategy<Value = Trace> {
                     state,
                 })
                 .collect();
-            own.slices.sort_by_key(|it| it.from_ns);
+            own.slices.sort_by_key(|slice| slice.from_ns);
             let mut samples = samples;
             samples.sort_by_key(|(at, ..)| *at);
             own.processors = samples

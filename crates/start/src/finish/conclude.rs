@@ -1,0 +1,105 @@
+//! What a finished start decides for those that follow, and the state of its key that is kept.
+
+use super::{Conclusion, Finished, KeyStateBefore};
+use crate::bypass;
+use crate::config;
+use crate::decide::next_turns;
+use crate::machine;
+use crate::notes::Notes;
+use anyhow::Result;
+use headstart_learn::{much_is_unplanned, verdict};
+use headstart_model::Key;
+use headstart_model::outcome::{Mode, Outcome};
+use headstart_model::profile::Policy;
+use headstart_store::{Change, KeyDir, KeyLock, Limits, Store, Turns};
+use headstart_system::open_cost;
+use headstart_system::own_program;
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+impl Finished<'_> {
+    /// Decides whether the starts that follow are bypassed, or more of them control runs. Writes the state,
+    /// and keeps it within its bounds.
+    pub(super) fn conclude(
+        &self,
+        lock: &KeyLock,
+        before: &KeyStateBefore,
+        conclusion: Conclusion<'_>,
+        notes: &mut Notes,
+    ) -> Result<()> {
+        let Conclusion {
+            new,
+            taught,
+            outcomes,
+            due,
+            witness,
+        } = conclusion;
+        let (store, rules) = (self.store, &self.rules);
+        let plan = new.or(before.plan.as_ref()).and_then(|file| file.plan().ok());
+        // A boot is read ahead before a scanner runs.
+        let dear = open_cost::dear().filter(|_| rules.policy != Policy::Boot);
+        let bypass = bypass::dear_opens(dear, rules.control_every)
+            .or_else(|| bypass::decide(rules.alone.as_ref(), plan.as_ref(), outcomes, rules.control_every));
+        let bypass = bypass.or_else(|| match (rules.policy, &plan) {
+            (Policy::Boot, None) => bypass::untaught(outcomes, rules.control_every),
+            _ => None,
+        });
+        let bypass =
+            bypass.map(|found| bypass::confirmed(found, before.state.bypass.as_ref(), rules.control_every));
+        let turns = before.state.turns;
+        let next = Turns {
+            in_doubt: verdict::in_doubt(outcomes),
+            exact_due: due.exact.unwrap_or(turns.exact_due),
+            record_in: due.record_in,
+            bridges_nothing: due.bridges_nothing,
+            waited_ms: longest_wait_ms(outcomes),
+            unplanned: match taught.map(|trace| much_is_unplanned(trace, plan.as_ref())) {
+                Some(false) => 0,
+                Some(true) => turns.unplanned.saturating_add(1),
+                None => turns.unplanned,
+            },
+            // A start that had all in memory says nothing of what a replay gains, and is nobody's turn.
+            ..match self.over.warm {
+                true => turns,
+                false => next_turns(turns, self.over.mode),
+            }
+        };
+        let changed = lock.change(&Change {
+            plan: new,
+            turns: Some(next),
+            bypass: Some(bypass.as_ref()),
+            enabled: None,
+        });
+        note_way(store, lock.dir());
+        let (limits, now) = (Limits::default(), SystemTime::now());
+        lock.trim(&limits, now, witness.as_deref());
+        if rules.tidies {
+            if let Err(error) = store.tidy(&limits, now) {
+                notes.add(error.to_string());
+            }
+        }
+        Ok(changed?)
+    }
+}
+
+/// The longest that a start without a replay waited for devices, milliseconds.
+fn longest_wait_ms(outcomes: &[Outcome]) -> u32 {
+    let alone = outcomes.iter().filter(|outcome| outcome.mode != Mode::Replay);
+    let longest_ns = alone.filter_map(|outcome| outcome.blocked_ns).max();
+    u32::try_from(longest_ns.unwrap_or(0) / 1_000_000).unwrap_or(u32::MAX)
+}
+
+/// Notes at the program's file what leads to what starts need first, and a boot, which begins with nothing in
+/// memory.
+fn note_way(store: &Store, key: &KeyDir) {
+    let boot = Key::new("boot").map(|key| store.key(&key)).ok();
+    let of_boot = boot.map_or([None, None], |boot| [boot.start_path(), boot.guard_path()]);
+    let paths = of_boot
+        .into_iter()
+        .chain([key.start_path(), Some(PathBuf::from(config::FILE))]);
+    let paths: Vec<PathBuf> = paths.flatten().collect();
+    own_program::note_way(
+        &paths.iter().map(PathBuf::as_path).collect::<Vec<_>>(),
+        &|device| machine::stored(store, device),
+    );
+}
