@@ -35,10 +35,15 @@ static long step(u32 i, struct walk *w)
 }
 
 #define WHOLE (1U << 31)
+#define NFS_SUPER_MAGIC 0x6969
 
 static __always_inline u32 walked(const struct walk *w, u32 at, const struct dentry *from)
 {
-	return (w->end - at) | (w->at_top && w->dentry == BPF_CORE_READ(from, d_sb, s_root) ? WHOLE : 0);
+	bool is_root = w->dentry == BPF_CORE_READ(from, d_sb, s_root);
+
+	/* Each mount of NFS has a root dentry of its own. The super block's is in no path (fs/nfs/getroot.c). */
+	is_root = is_root || BPF_CORE_READ(from, d_sb, s_magic) == NFS_SUPER_MAGIC;
+	return (w->end - at) | (w->at_top && is_root ? WHOLE : 0);
 }
 
 /*
