@@ -5,14 +5,14 @@
 //! stream what it did, and is killed when it is late, or when the process that forked it ends.
 
 use crate::options::{Devices, Options};
-use crate::{Costs, Replay, sample};
+use crate::sample::is_warm;
+use crate::{Replay, forked};
 use headstart_model::outcome::{ReplayReport, Skipped};
 use headstart_model::plan::PlanFile;
 use headstart_system::launch::{background_of, send};
 use headstart_system::mounts::{MountTable, may_wait_for_servers};
 use headstart_system::thread;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+use rustix::process::Signal;
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
@@ -29,8 +29,6 @@ pub const ENDS_WITHIN: Duration = Duration::from_secs(1);
 /// Where somebody waits for that it is killed sooner: a server that has not answered for so long may be dead,
 /// and a command is not to end much later for it.
 const CLOSES_WITHIN: Duration = Duration::from_millis(300);
-/// So many places are looked at: where a tenth of the plan's cost is cold they miss it one time in eight.
-const LOOKS: usize = 20;
 /// More than a report of as many requests as a plan can have takes, bytes.
 const REPORT: u64 = 64 << 20;
 
@@ -87,13 +85,11 @@ pub fn fork(file: &Arc<PlanFile>, options: &mut Options) -> Vec<Apart> {
 
 /// What such a process does.
 fn work(stream: UnixStream, parent: u32, plan: Arc<PlanFile>, options: Options) -> i32 {
-    let dies_with_it = set_parent_process_death_signal(Some(Signal::KILL)).is_ok();
-    let is_there = getppid().is_some_and(|pid| pid.as_raw_nonzero().get() as u32 == parent);
-    if !dies_with_it || !is_there {
+    if !forked::dies_with(parent) {
         return 1;
     }
     may_wait_for_servers();
-    if is_warm(&plan) {
+    if is_in_memory(&plan, &options) {
         return tell(&stream, &ReplayReport::default());
     }
     let Ok(replay) = Replay::start(plan, options) else {
@@ -114,21 +110,19 @@ fn work(stream: UnixStream, parent: u32, plan: Arc<PlanFile>, options: Options) 
     tell(&stream, &replay.finish())
 }
 
+/// Whether all of it is in memory: then each file would be opened in vain, and each open is a request to the
+/// server.
+fn is_in_memory(file: &PlanFile, options: &Options) -> bool {
+    let (Ok(plan), Devices::Only(device)) = (file.plan(), &options.devices) else {
+        return false;
+    };
+    is_warm(&plan, *device, std::process::id().into())
+}
+
 /// Tells what was done; the status of this process.
 fn tell(mut stream: &UnixStream, report: &ReplayReport) -> i32 {
     let told = serde_json::to_vec(report).map(|report| stream.write_all(&report));
     i32::from(!matches!(told, Ok(Ok(()))))
-}
-
-/// Whether all of the places that are looked at is in memory: then each file would be opened in vain, and each
-/// open is a request to the server.
-fn is_warm(file: &PlanFile) -> bool {
-    let (Ok(plan), Ok(mounts)) = (file.plan(), MountTable::read()) else {
-        return false;
-    };
-    let draw = u64::from(std::process::id());
-    let found = sample(&plan, &Costs::for_plan(&plan), &mounts, LOOKS, draw).resident;
-    found.looks > 0 && found.cold == 0.0
 }
 
 impl Apart {
@@ -140,14 +134,14 @@ impl Apart {
 
     /// Waits a moment until it has closed what it has opened, until then at most, or kills it.
     pub fn wait_or_kill(&self, until: Instant) {
-        if !self.has_told(until.min(Instant::now() + CLOSES_WITHIN)) {
+        if !forked::has_told(&self.stream, until.min(Instant::now() + CLOSES_WITHIN)) {
             self.kill();
         }
     }
 
     /// What it did, which is waited for until then; then it is told to end, and killed.
     pub fn finish(&self, until: Instant) -> ReplayReport {
-        if !self.has_told(until) {
+        if !forked::has_told(&self.stream, until) {
             self.stop();
         }
         let report = self.report(until.max(Instant::now() + ENDS_WITHIN));
@@ -163,34 +157,8 @@ impl Apart {
     }
 
     fn report(&self, until: Instant) -> io::Result<ReplayReport> {
-        let mut text = Vec::new();
-        let mut buffer = [0; 16 << 10];
-        while self.has_told(until) {
-            match (&self.stream).read(&mut buffer) {
-                Ok(0) => return Ok(serde_json::from_slice(&text)?),
-                Ok(read) if (text.len() + read) as u64 <= REPORT => text.extend_from_slice(&buffer[..read]),
-                Ok(_) => break,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Err(io::ErrorKind::TimedOut.into())
-    }
-
-    /// Whether there is something to read from it, or its end, until then.
-    fn has_told(&self, until: Instant) -> bool {
-        loop {
-            let left = until.saturating_duration_since(Instant::now());
-            let left = Timespec {
-                tv_sec: left.as_secs() as i64,
-                tv_nsec: left.subsec_nanos().into(),
-            };
-            match poll(&mut [PollFd::new(&self.stream, PollFlags::IN)], Some(&left)) {
-                Ok(ready) => return ready > 0,
-                Err(rustix::io::Errno::INTR) => {}
-                Err(_) => return false,
-            }
-        }
+        let text = forked::read_to_end(&self.stream, REPORT, until)?;
+        Ok(serde_json::from_slice(&text)?)
     }
 
     /// Ends it. One that waits for a server ends when that answers, and nobody waits for it.

@@ -17,6 +17,7 @@ mod ahead;
 mod apart;
 mod device;
 mod file;
+mod forked;
 mod governor;
 mod lazily_filled;
 mod options;
@@ -33,7 +34,7 @@ mod work;
 mod worker;
 
 pub use options::{Devices, Options};
-pub use sample::{Costs, Resident, Sample, sample};
+pub use sample::{Costs, Remote, Resident, Sample, sample, sample_with_remote};
 
 use headstart_model::format::FormatError;
 use headstart_model::outcome::ReplayReport;

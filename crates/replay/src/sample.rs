@@ -8,12 +8,18 @@
 //! asked for.
 
 mod costs;
+mod found;
+mod remote;
 
 pub use costs::Costs;
+pub use found::Resident;
+pub use remote::Remote;
+pub(crate) use remote::is_warm;
 
 use crate::file::{PlannedFile, expect};
 use crate::request::{Reason, bytes_now};
 use costs::Place;
+use found::{Found, Sampled};
 use headstart_model::plan::{Plan, PlanFileEntry, Request, RequestKind};
 use headstart_system::files::Type;
 use headstart_system::mounts::{MountTable, waits_for_servers};
@@ -32,28 +38,6 @@ const LONG: Duration = Duration::from_millis(10);
 /// be read.
 const BLIND: u32 = 8;
 
-/// What a sample found.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Resident {
-    /// Places that were looked at and told something.
-    pub looks: u32,
-    /// The share of the plan's cost that is not in memory, by these places.
-    pub cold: f64,
-    /// Pages that were looked at; those behind a cold path included, and one for each path alone.
-    pub sampled_pages: u64,
-    /// Of these, those in memory.
-    pub resident_pages: u64,
-    /// Places whose path the kernel does not remember.
-    pub cold_paths: u32,
-    /// Places that are not as planned: the file is gone, or another. What it costs counts as cold: what is
-    /// there now will be read.
-    pub changed: u32,
-    /// The share of the plan's cost that may not be looked at, such as another user's file.
-    pub unknown: f64,
-    /// Whether enough was cold, so that the rest was not looked at.
-    pub cut_short: bool,
-}
-
 /// A sample, and what was found in memory.
 #[derive(Debug, Default)]
 pub struct Sample {
@@ -65,34 +49,44 @@ pub struct Sample {
     pub names: Vec<OwnedFd>,
 }
 
-/// What was found in one place.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Sampled {
-    /// Its path is remembered.
-    Path,
-    /// Its path is remembered, and `resident` of its `pages` are in memory.
-    Pages { resident: u64, pages: u64 },
-    /// Its path is not remembered, and behind it are so many pages.
-    ColdPath(u64),
-    /// It is not as planned.
-    Changed,
-    /// Nothing is known of it.
-    Unknown,
-}
-
-/// Seconds of a plan's cost.
-#[derive(Default)]
-struct Seconds {
-    known: f64,
-    cold: f64,
-    unknown: f64,
-}
-
 /// Looks at about so many places of what a plan would read; `draw`, a number by chance, says where
 /// ([`Costs::places`]). Takes well under a millisecond and reads nothing from any device; only before
 /// Linux 5.12 a few paths may have to be read.
+///
+/// What lies on remote file systems stays unknown: [`sample_with_remote`] knows more.
 pub fn sample(plan: &Plan<'_>, costs: &Costs, mounts: &MountTable, looks: usize, draw: u64) -> Sample {
-    let mut resident = Resident::default();
+    let (found, sampler) = look(plan, costs, mounts, costs.places(looks, draw), LONG);
+    sampler.sample(found.resident())
+}
+
+/// [`sample`], where a forked process asks what is in memory of remote file systems, once for all samples
+/// that are given the same `remote`: an open asks a server, which may never answer. What it has not told
+/// within 0.1 s counts as cold. Where no process can be forked (the caller has several threads) that part
+/// stays unknown.
+pub fn sample_with_remote(
+    plan: &Plan<'_>,
+    costs: &Costs,
+    mounts: &MountTable,
+    looks: usize,
+    draw: u64,
+    remote: &mut Remote,
+) -> Sample {
+    let (mut found, sampler) = look(plan, costs, mounts, costs.places(looks, draw), LONG);
+    if found.may_be_warm() {
+        found = remote.added_to(found, plan, costs, draw);
+    }
+    sampler.sample(found.resident())
+}
+
+/// Looks at these places, for so long at most.
+fn look<'a>(
+    plan: &'a Plan<'a>,
+    costs: &Costs,
+    mounts: &'a MountTable,
+    places: impl IntoIterator<Item = Place>,
+    long: Duration,
+) -> (Found, Sampler<'a>) {
+    let mut found = Found::default();
     let mut sampler = Sampler {
         plan,
         overlays: mounts.all().iter().any(|mount| mount.overlay.is_some()),
@@ -101,71 +95,26 @@ pub fn sample(plan: &Plan<'_>, costs: &Costs, mounts: &MountTable, looks: usize,
         open: Vec::new(),
         names: Vec::new(),
     };
-    let mut seconds = Seconds::default();
-    let mut cold_places = 0;
     let begun = Instant::now();
-    for place in costs.places(looks, draw) {
-        if cold_places >= ENOUGH {
-            resident.cut_short = true;
+    for place in places {
+        if found.cold_places() >= ENOUGH {
+            found.cut_short();
             break;
         }
-        if begun.elapsed() > LONG {
-            resident.cut_short = true;
-            seconds.unknown += place.weight;
+        if begun.elapsed() > long {
+            found.cut_short();
+            found.add(Sampled::Unknown, &place, 0.0);
             continue;
         }
         let Some(request) = costs.requests.get(place.part.request) else {
             continue;
         };
-        let Some(look) = sampler.check(request, &place) else {
+        let Some(sampled) = sampler.check(request, &place) else {
             break;
         };
-        let cold = cold_share(look, request);
-        if look == Sampled::Unknown {
-            seconds.unknown += place.weight;
-            continue;
-        }
-        resident.looks += 1;
-        cold_places += u32::from(cold >= 0.5);
-        seconds.known += place.weight;
-        seconds.cold += place.weight * cold;
-        let (in_memory, pages) = match look {
-            Sampled::Pages { resident, pages } => (resident.min(pages), pages),
-            Sampled::Path => (1, 1),
-            Sampled::ColdPath(pages) => (0, pages.max(1)),
-            Sampled::Changed | Sampled::Unknown => (0, 0),
-        };
-        resident.sampled_pages += pages;
-        resident.resident_pages += in_memory;
-        resident.cold_paths += u32::from(matches!(look, Sampled::ColdPath(_)));
-        resident.changed += u32::from(look == Sampled::Changed);
+        found.add(sampled, &place, sampled.cold_share(request));
     }
-    let share = |part: f64, of: f64| if of > 0.0 { part / of } else { 0.0 };
-    resident.cold = share(seconds.cold, seconds.known);
-    resident.unknown = share(seconds.unknown, seconds.known + seconds.unknown);
-    sampler.open.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
-    Sample {
-        resident,
-        files: sampler.open.into_iter().map(|open| open.file.into()).collect(),
-        names: sampler.names,
-    }
-}
-
-/// Which part of what was looked at is cold. Of the pages that are missing those may be that nobody asks for,
-/// read to bridge a hole.
-fn cold_share(look: Sampled, request: &Request) -> f64 {
-    match look {
-        Sampled::Path | Sampled::Unknown => 0.0,
-        Sampled::ColdPath(_) | Sampled::Changed => 1.0,
-        Sampled::Pages { resident, pages } => {
-            let cold = pages.saturating_sub(resident) as f64 / pages.max(1) as f64;
-            let bridged = request.bridged.min(request.length) as f64 / request.length.max(1) as f64;
-            match bridged < 1.0 {
-                true => ((cold - bridged) / (1.0 - bridged)).max(0.0),
-                false => 0.0,
-            }
-        }
-    }
+    (found, sampler)
 }
 
 /// A file of the plan that is open.
@@ -188,17 +137,24 @@ struct Sampler<'a> {
 }
 
 impl Sampler<'_> {
+    /// What was opened, with what was found.
+    fn sample(mut self, resident: Resident) -> Sample {
+        self.open.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+        Sample {
+            resident,
+            files: self.open.into_iter().map(|open| open.file.into()).collect(),
+            names: self.names,
+        }
+    }
+
     /// `None` if no more is to be looked at.
     fn check(&mut self, request: &Request, place: &Place) -> Option<Sampled> {
         let Some(entry) = self.plan.file(request.file as usize) else {
             return Some(Sampled::Changed);
         };
-        match (self.is_remote(&entry), waits_for_servers()) {
-            // Whoever is waited for does not ask what is in memory of a remote file system.
-            (true, false) => return Some(Sampled::ColdPath(0)),
-            // And who may ask looks at nothing else.
-            (false, true) => return Some(Sampled::Unknown),
-            _ => {}
+        // Whoever is waited for does not ask what is in memory of a remote file system.
+        if self.is_remote(&entry) && !waits_for_servers() {
+            return Some(Sampled::Remote);
         }
         if request.kind != RequestKind::Data {
             return self.look_up(&entry);

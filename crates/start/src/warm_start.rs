@@ -3,7 +3,7 @@
 
 use headstart_model::outcome::Resident;
 use headstart_model::plan::{Plan, PlanFile};
-use headstart_replay::{Costs, Sample};
+use headstart_replay::{Costs, Remote, Sample};
 use headstart_store::{Store, Turns};
 use headstart_system::mounts::MountTable;
 
@@ -81,7 +81,9 @@ pub(crate) fn sample_warmth(
         waited_ns: u64::from(turns.waited_ms) * 1_000_000,
         is_measured: &|| is_measured(store, &plan),
     };
-    let mut sample = |looks| headstart_replay::sample(&plan, &costs, mounts, looks, draw);
+    let mut remote = Remote::default();
+    let mut sample =
+        |looks| headstart_replay::sample_with_remote(&plan, &costs, mounts, looks, draw, &mut remote);
     let (found, warmth) = sample_enough(&cost, &mut sample);
     // Of a cold start the sample ends early, at another share each time: such starts are alike, and compared
     // as such.

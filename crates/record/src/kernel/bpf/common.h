@@ -203,6 +203,7 @@ struct scratch {
 #ifndef HAVE_BPF_LOOP
 	/* where a walk is (paths.h) */
 	u64 dentry;
+	u64 top;
 	u32 end;
 	u32 at_top;
 #endif

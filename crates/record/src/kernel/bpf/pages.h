@@ -16,7 +16,7 @@ __noinline int send_file(u64 address, u64 id, u32 user, u64 through)
 	const struct file *file = (const void *)through;
 	struct scratch *s = take_scratch();
 	u32 length = sizeof(struct record_file);
-	bool by_some_name = false;
+	bool by_some_name;
 	struct record_file *r;
 	u64 dentry = 0, mnt = 0;
 	long error;
@@ -35,11 +35,12 @@ __noinline int send_file(u64 address, u64 id, u32 user, u64 through)
 	r->mtime_ns = inode_mtime_ns(inode);
 	r->generation = BPF_CORE_READ(inode, i_generation);
 	r->mode = BPF_CORE_READ(inode, i_mode);
-	if (BPF_CORE_READ(inode, i_nlink) > 1) {
+	by_some_name = BPF_CORE_READ(inode, i_nlink) > 1;
+	if (by_some_name || is_on_nfs(BPF_CORE_READ(inode, i_sb))) {
 		if (!file)
 			file = (const void *)opened_as(address);
-		by_some_name = !file || !names(file, inode);
-		if (!by_some_name) {
+		if (file && names(file, inode)) {
+			by_some_name = false;
 			dentry = (u64)BPF_CORE_READ(file, f_path.dentry);
 			mnt = (u64)BPF_CORE_READ(file, f_path.mnt);
 		}

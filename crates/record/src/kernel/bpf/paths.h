@@ -6,10 +6,24 @@
 /* A path that fits PATH_MAX has no more names: each takes a byte and a slash. */
 #define DEPTH 2048
 
-/* A walk from a dentry up to the root of its file system; the names are written to bytes + end. */
+#define NFS_SUPER_MAGIC 0x6969
+
+/*
+ * Mounts of NFS share super blocks, may each begin at another directory, and all call that "/" in mountinfo
+ * (nfs_show_path). The super block's own root is in no path (fs/nfs/getroot.c).
+ */
+static __always_inline bool is_on_nfs(const struct super_block *sb)
+{
+	return BPF_CORE_READ(sb, s_magic) == NFS_SUPER_MAGIC;
+}
+
+/*
+ * A walk from a dentry up to the root of its file system, or, on NFS, of its mount; the names are written to
+ * bytes + end.
+ */
 struct walk {
 	struct scratch *s;
-	const struct dentry *dentry;
+	const struct dentry *dentry, *top;
 	u32 end;
 	bool at_top;
 };
@@ -20,11 +34,11 @@ static long step(u32 i, struct walk *w)
 	const struct dentry *dentry = w->dentry, *parent = BPF_CORE_READ(dentry, d_parent);
 	long n;
 
-	if (parent == dentry) {
+	if (dentry == w->top) {
 		w->at_top = true;
 		return 1;
 	}
-	if (w->end > sizeof(w->s->bytes) - NAME)
+	if (parent == dentry || w->end > sizeof(w->s->bytes) - NAME)
 		return 1;
 	n = bpf_probe_read_kernel_str(w->s->bytes + w->end, NAME, BPF_CORE_READ(dentry, d_name.name));
 	if (n <= 0 || n > NAME)
@@ -36,9 +50,9 @@ static long step(u32 i, struct walk *w)
 
 #define WHOLE (1U << 31)
 
-static __always_inline u32 walked(const struct walk *w, u32 at, const struct dentry *from)
+static __always_inline u32 walked(const struct walk *w, u32 at)
 {
-	return (w->end - at) | (w->at_top && w->dentry == BPF_CORE_READ(from, d_sb, s_root) ? WHOLE : 0);
+	return (w->end - at) | (w->at_top ? WHOLE : 0);
 }
 
 /*
@@ -47,12 +61,12 @@ static __always_inline u32 walked(const struct walk *w, u32 at, const struct den
  * programs that mention it even where they never run it, so there are two objects.
  */
 #ifdef HAVE_BPF_LOOP
-static __noinline u32 walk(struct scratch *s, u32 at, u64 from)
+static __noinline u32 walk(struct scratch *s, u32 at, u64 from, u64 top)
 {
-	struct walk w = { .s = s, .dentry = (const void *)from, .end = at };
+	struct walk w = { .s = s, .dentry = (const void *)from, .top = (const void *)top, .end = at };
 
 	bpf_loop(DEPTH, step, &w, 0);
-	return walked(&w, at, (const void *)from);
+	return walked(&w, at);
 }
 #else
 /* So many turns are checked once, as a function of its own, and so often it is called. */
@@ -72,6 +86,7 @@ __noinline int walk_on(u32 which)
 		return 1;
 	w.s = s;
 	w.dentry = (const void *)s->dentry;
+	w.top = (const void *)s->top;
 	w.end = s->end;
 	for (int i = 0; i < TURNS && !done; i++)
 		done = step(i, &w);
@@ -81,27 +96,32 @@ __noinline int walk_on(u32 which)
 	return done;
 }
 
-static __noinline u32 walk(struct scratch *s, u32 at, u64 from)
+static __noinline u32 walk(struct scratch *s, u32 at, u64 from, u64 top)
 {
 	struct walk w = {};
 
 	s->dentry = from;
+	s->top = top;
 	s->end = at;
 	s->at_top = 0;
 	for (int i = 0; i < DEPTH / TURNS && !walk_on(s->which); i++)
 		;
-	w.dentry = (const void *)s->dentry;
 	w.end = s->end;
 	w.at_top = s->at_top;
-	return walked(&w, at, (const void *)from);
+	return walked(&w, at);
 }
 #endif
 
 static __always_inline u32 place(struct place *place, struct scratch *s, u32 at, u64 dentry, u64 mnt)
 {
-	u32 walked = walk(s, at, dentry);
+	const struct super_block *sb = BPF_CORE_READ((const struct dentry *)dentry, d_sb);
+	u64 top = (u64)BPF_CORE_READ(sb, s_root);
+	u32 walked;
 
-	place->dev = BPF_CORE_READ((const struct dentry *)dentry, d_sb, s_dev);
+	if (mnt && is_on_nfs(sb))
+		top = (u64)BPF_CORE_READ((const struct vfsmount *)mnt, mnt_root);
+	walked = walk(s, at, dentry, top);
+	place->dev = BPF_CORE_READ(sb, s_dev);
 	place->mount = 0;
 	if (mnt) {
 		const struct mount *m = (const void *)(mnt - bpf_core_field_offset(struct mount, mnt));
