@@ -1,6 +1,10 @@
 //! What is done with a file by the commands, as far as no machine is needed for it, and what each of them may
 //! take.
 
+use headstart_inspect::diff::{Side, diff, plan_side, profile_side, trace_side};
+use headstart_inspect::explain::{Known, Now, explain};
+use headstart_inspect::export;
+use headstart_inspect::{outcome, plan as plans, profile as profiles, trace as traces};
 use headstart_learn::{LearnOptions, Reviewed, learn, review};
 use headstart_model::format::Kind;
 use headstart_model::outcome::{Issued, Mode, ReplayReport};
@@ -9,10 +13,6 @@ use headstart_model::profile::Policy;
 use headstart_model::{FilePath, Outcome, PageRange, Profile, Trace, testing};
 use headstart_plan::floor::{above_floor, floor, needs};
 use headstart_plan::{PlanOptions, plan, recorded_metadata, wanted};
-use headstart_inspect::diff::{Side, diff, plan_side, profile_side, trace_side};
-use headstart_inspect::explain::{Known, Now, explain};
-use headstart_inspect::export;
-use headstart_inspect::{outcome, plan as plans, profile as profiles, trace as traces};
 use peak_alloc::PeakAlloc;
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
