@@ -81,10 +81,10 @@ fn by_boot(tracer: &str, times: usize) -> Result<Vec<u64>> {
     let registry = Registry::open(&paths::base()?)?;
     let mut boots = Boots::new("container", "none", &registry)?;
     boots.setup.init = Some("/usr/sbin/headstart-init".into());
-    boots.unconfigure()?;
     for _ in 0..times {
         boots.boot()?;
     }
+    boots.unconfigure()?;
     let addresses_file = tempfile::NamedTempFile::new()?;
     let file = addresses_file.path().display();
     boots.shell(&format!(

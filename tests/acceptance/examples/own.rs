@@ -102,10 +102,10 @@ fn boot(disk: &str) -> Result<()> {
     let mut boots = Boots::new("container", "none", &registry)?;
     let bare = boots.machine.run(&boots.setup, &boots.place)?;
     boots.setup.init = Some("/usr/sbin/headstart-init".into());
-    boots.unconfigure()?;
     for _ in 0..2 {
         boots.boot()?;
     }
+    boots.unconfigure()?;
     boots.change_disk(disk, &registry)?;
     let this = std::env::current_exe()?.to_string_lossy().into_owned();
     let command = [&this, "lies", "{root}"].map(str::to_owned).to_vec();

@@ -24,6 +24,9 @@ const TOO_MUCH: u64 = 640 << 10;
 /// A start needs no more of the program, bytes.
 const MOST_NEEDED: u64 = 2 << 20;
 
+/// More than that is read ahead before process 1 begins, bytes; without a replay less than 1 MiB is read.
+const LEAST_OF_A_BOOT: u64 = 4 << 20;
+
 /// Bytes of a block, for filefrag.
 const BLOCK: u64 = 4096;
 
@@ -213,10 +216,10 @@ fn process_1_waits_for_no_more_of_headstart_than_headstart_init_has_asked_for() 
     let registry = Registry::open(&paths::base()?)?;
     let mut boots = Boots::new("container", "none", &registry)?;
     boots.setup.init = Some("/usr/sbin/headstart-init".into());
-    boots.unconfigure()?;
     for _ in 0..3 {
         boots.boot()?;
     }
+    boots.unconfigure()?;
     let print = words(&[
         "filefrag",
         "-e",
@@ -228,12 +231,10 @@ fn process_1_waits_for_no_more_of_headstart_than_headstart_init_has_asked_for() 
     let systemd = booted.marks.iter().find(|mark| mark.name == "systemd");
     let begins = systemd.context("process 1 became no systemd")?.seconds;
     let is_before = |entry: &&Entry| entry.op == Op::Read && (entry.at as f64) < begins * 1e9;
-    let reads: Vec<&Entry> = booted
-        .requests
-        .iter()
-        .filter(is_before)
-        .filter(|read| own.is_read(read))
-        .collect();
+    let before = booted.requests.iter().filter(is_before);
+    let (reads, ahead): (Vec<&Entry>, Vec<&Entry>) = before.partition(|read| own.is_read(read));
+    let ahead: u64 = ahead.iter().map(|read| read.length).sum();
+    assert!(ahead > LEAST_OF_A_BOOT, "{ahead} bytes of a boot were read ahead");
     let asked: u64 = reads.iter().map(|read| read.length).sum();
     let by_init = OF_HEADSTART as u64;
     assert!(
