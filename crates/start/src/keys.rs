@@ -259,8 +259,11 @@ fn meant(executable: &Path, called: &str, arguments: &[OsString], names: &dyn Na
                 return Some(Meant::Program(containers::key(shown, &rest, names), Vec::new()));
             }
             // Of a container that is only named by chance nothing is known the next time.
-            Launched::Bundle(directory) => {
-                let words = containers::of_bundle(Path::new(&directory), names)?;
+            Launched::Bundle {
+                directory,
+                is_mounted,
+            } => {
+                let words = containers::of_bundle(Path::new(&directory), is_mounted, names)?;
                 return Some(Meant::Program(containers::key(shown, &words, names), Vec::new()));
             }
             Launched::Loaded(rest) => {
@@ -323,7 +326,7 @@ fn join(
                         let client = format!("{program} {}", text(script.as_os_str()));
                         return Some(Meant::Program(containers::key(client, &rest, names), Vec::new()));
                     }
-                    Launched::Nothing | Launched::Loaded(_) | Launched::Bundle(_) => {}
+                    Launched::Nothing | Launched::Loaded(_) | Launched::Bundle { .. } => {}
                 }
             }
             let part = interpreters::part_of(&base, rest);

@@ -19,8 +19,12 @@ pub enum Launched {
     Loaded(Vec<OsString>),
     /// In a container of an image, which comes first, this command.
     Inside(Vec<OsString>),
-    /// The container that the bundle in this directory describes.
-    Bundle(OsString),
+    /// The container that the bundle in a directory describes.
+    Bundle {
+        directory: OsString,
+        /// Whether its root is mounted.
+        is_mounted: bool,
+    },
     /// Nothing: it is a program like any other.
     Nothing,
     /// What cannot be seen.
@@ -50,14 +54,16 @@ impl Launcher {
     pub fn starts_containers(&self) -> bool {
         matches!(
             self.reading,
-            Reading::Container | Reading::Machine(_) | Reading::Bundle
+            Reading::Container | Reading::Machine(_) | Reading::Bundle | Reading::Shim
         )
     }
 
     /// What it starts, called by this name.
     pub fn found(&self, called: &str, arguments: &[OsString]) -> Launched {
-        if self.reading == Reading::Opaque {
-            return Launched::Hidden;
+        match self.reading {
+            Reading::Opaque => return Launched::Hidden,
+            Reading::Shim => return in_shim(arguments),
+            _ => {}
         }
         if self.reading == Reading::Env && self.names.contains(&"env") {
             return behind_env(arguments).map_or(Launched::Hidden, Launched::Command);
@@ -119,9 +125,12 @@ impl Launcher {
             Reading::Machine(named) => self.in_machine(&named, given, rest),
             Reading::Bundle => {
                 let directory = self.value_of(&["-b", "--bundle"], given);
-                Launched::Bundle(directory.unwrap_or_else(|| ".".into()))
+                Launched::Bundle {
+                    directory: directory.unwrap_or_else(|| ".".into()),
+                    is_mounted: true,
+                }
             }
-            Reading::Plain | Reading::Architecture | Reading::Opaque => {
+            Reading::Plain | Reading::Architecture | Reading::Opaque | Reading::Shim => {
                 Launched::Command(behind(self.before))
             }
         }
@@ -206,6 +215,18 @@ impl Launcher {
             Valued::These(options) => among(options),
             Valued::AllBut(options) => !among(options),
         }
+    }
+}
+
+/// The container that a shim of containerd's is executed for, in the directory of the bundle (`shim.go` of
+/// containerd's core/runtime/v2). Other calls, such as `delete`, come after its start.
+fn in_shim(arguments: &[OsString]) -> Launched {
+    match arguments.last().is_some_and(|last| last == "start") {
+        true => Launched::Bundle {
+            directory: ".".into(),
+            is_mounted: false,
+        },
+        false => Launched::Hidden,
     }
 }
 

@@ -39,6 +39,9 @@ pub(super) enum Reading {
     Machine(Named),
     /// A container that a bundle describes: runc(8).
     Bundle,
+    /// The same, before the root is mounted: containerd executes a shim first for each container, Docker's
+    /// ones included.
+    Shim,
     /// Options, then a program that is loaded in the place of this one, which is the dynamic linker:
     /// ld.so(8).
     Loader,
@@ -618,6 +621,7 @@ pub(super) const ALL: &[Launcher] = &[
             ],
         )
     },
+    read_as(Reading::Shim, &["containerd-shim-runc-v2"], &[]),
     // Too much may stand before the command, or it changes what is seen of files.
     read_as(
         Reading::Opaque,
@@ -625,8 +629,6 @@ pub(super) const ALL: &[Launcher] = &[
             "arch-chroot",
             "bwrap",
             "chroot",
-            // It has each container of containerd and Docker made.
-            "containerd-shim-runc-v2",
             "dbus-launch",
             "doas",
             "fakechroot",
