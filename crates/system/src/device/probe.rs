@@ -289,7 +289,9 @@ impl Probe {
             // The way there is not the transfer.
             self.read(ordered(0), LARGE as usize)?;
             let time = share(20 / places as u32);
-            seconds_per_byte += self.parallel(readers, time, u64::MAX, LARGE, |n| ordered(n + 1))?.recip();
+            seconds_per_byte += self
+                .parallel(readers, time, u64::MAX, LARGE, |n| ordered(n + 1))?
+                .recip();
         }
         samples.bandwidth = places as f64 / seconds_per_byte;
         if looks_like_one_head(&samples) {
