@@ -70,7 +70,7 @@ impl Chroot {
         output: &Path,
         registry: &Registry,
     ) -> Result<Chroot> {
-        tools::require(&["mount", "umount", "losetup", "fincore", "blockdev", "chroot"])?;
+        tools::require(&["mount", "umount", "losetup", "fincore", "chroot"])?;
         let mut machine = Chroot {
             kept: None,
             beside: None,
@@ -238,7 +238,6 @@ impl Chroot {
             bytes,
             busy_seconds: busy_ms as f64 / 1e3,
             stalled_seconds,
-            cpu_seconds: None,
         })
     }
 
@@ -292,7 +291,7 @@ impl Chroot {
                 spec.recipe.name
             );
         }
-        tools::require(&["mount", "umount", "losetup", "fincore", "blockdev", "chroot"])?;
+        tools::require(&["mount", "umount", "losetup", "fincore", "chroot"])?;
         let refused = [
             ("memory_mb", spec.memory_mb.is_some()),
             ("processors", spec.processors.is_some()),
@@ -397,16 +396,10 @@ impl Chroot {
             self.stage("rehearsal", &names.program)?;
             self.check_product()?;
         }
-        if let Some(what) = setup.cache.drop_caches() {
+        if setup.cache == Cache::DropAll {
             // Dirty pages cannot be dropped.
             rustix::fs::sync();
-            fs::write("/proc/sys/vm/drop_caches", what.to_string()).context("writing drop_caches")?;
-            if setup.cache == Cache::DropMetadata {
-                // What is dropped is still in the device's own pages: without this nothing would have to be
-                // read again.
-                let device = self.disk()?.device();
-                tools::run("blockdev", ["--flushbufs".as_ref(), device.as_os_str()])?;
-            }
+            fs::write("/proc/sys/vm/drop_caches", "3").context("writing drop_caches")?;
             // The bytes behind the disk went with the rest; what they cost to read is not the model's.
             self.disk()?.warm_backing()?;
         }
