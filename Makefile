@@ -24,7 +24,7 @@ export ARCH
 LAB := target/release/headstart-lab
 
 .PHONY: all deps deps-cross deps-build deps-test deps-kernels deps-packages deps-arm64 crates build build-lab build-static order check lint man install-files deb rpm test-packages test-packages-vm test-packages-kills test-image test-golden test-layout test-arm64 test-reproducible test test-all test-kernels \
-	test-debian13 test-cases test-storm audit fuzz fuzz-structured demo bench measure install clean
+	test-debian13 test-cases test-storm fuzz fuzz-structured demo bench measure install clean
 
 all: build
 
@@ -189,7 +189,7 @@ lint: deps-build deps-test
 	@! grep -rnE '&& let ' --include=*.rs crates lab tests fuzz/src fuzz/targets || \
 		{ echo "lint: Debian 13's Rust 1.85, which is to build this, has no let chains" >&2; exit 1; }
 	shellcheck -x .ci/run fuzz/run lab/measure lab/over-read packaging/check packaging/deb packaging/debian-deps packaging/examples/golden-image \
-		packaging/rpm tests/audit tests/acceptance/run tests/cases/run tests/debian13/run tests/debian13/inside tests/first-program/run tests/first-program/guest tests/kernels/run tests/kernels/over-read tests/kernels/remote \
+		packaging/rpm tests/acceptance/run tests/cases/run tests/debian13/run tests/debian13/inside tests/first-program/run tests/first-program/guest tests/kernels/run tests/kernels/over-read tests/kernels/remote \
 		tests/packages/*
 	shellcheck -s sh packaging/debian/headstart.p*
 	shellcheck -e SC2154 packaging/initramfs-tools/scripts/local-bottom/headstart packaging/dracut/90headstart/*.sh
@@ -203,6 +203,7 @@ test-all: export HEADSTART_TESTS_LONG = 1
 test-all: test test-kernels test-packages test-image test-reproducible
 	HEADSTART_BIN=$(abspath $(BIN)) tests/acceptance/run --ignored
 	$(CARGO) test -j$(JOBS) --locked -p headstart-inspect --test report -- --ignored
+	$(CARGO) test -j$(JOBS) --locked -p headstart --test early -- --ignored
 	HEADSTART=$(abspath $(BIN)) tests/cases/run 6.1 6.12
 	fuzz/run 360
 	tests/debian13/run
@@ -218,10 +219,6 @@ test-cases: build-static deps-test deps-kernels deb
 # Hostile and odd starts, drawn at random, for SECONDS; SEED does the same again.
 test-storm: build-static deps-test
 	python3 tests/cases/storm --seconds $(or $(SECONDS),3600) $(if $(SEED),--seed $(SEED)) --program $(BIN)
-
-# What reproduces each fault of the audit; its first, that headstart did not build on Debian 13, is reproduced by building there.
-audit: build-static test-debian13
-	HEADSTART_BIN=$(abspath $(BIN)) tests/audit
 
 test-kernels: build-static deps-kernels
 	HEADSTART=$(abspath $(BIN)) tests/kernels/run $(KERNEL)

@@ -133,7 +133,7 @@ mod tests {
     use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
     #[test]
-    fn audit_23_the_state_is_elsewhere_once_something_is_mounted_there_and_not_when_it_is_made() {
+    fn the_state_is_elsewhere_once_something_is_mounted_there_and_not_when_it_is_made() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::new(dir.path().join("var/lib/headstart"));
         let before = StateId::read(&store);

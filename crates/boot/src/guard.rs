@@ -164,7 +164,7 @@ mod tests {
     use headstart_store::DeviceCost;
 
     #[test]
-    fn audit_10_only_where_a_device_was_measured_as_one_head_a_boot_waits_for_minutes() {
+    fn only_where_a_device_was_measured_as_one_head_a_boot_waits_for_minutes() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::new(dir.path());
         let cost = |class| Cost {

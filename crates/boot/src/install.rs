@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn audit_23_systemctl_switches_boots_off_and_what_its_user_made_stays() {
+    fn systemctl_switches_boots_off_and_what_its_user_made_stays() {
         let dir = system();
         let root = Some(dir.path());
         let packaged = dir.path().join(PACKAGED[0]).join(NAME);
@@ -421,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn audit_12_an_image_whose_directories_are_absolute_links_changes_nothing_of_this_system() {
+    fn an_image_whose_directories_are_absolute_links_changes_nothing_of_this_system() {
         let (image, host) = (system(), tempfile::tempdir().unwrap());
         let root = image.path();
         // What the links lead to is there on this system, and in the image at the same path.

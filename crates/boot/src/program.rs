@@ -41,7 +41,7 @@ mod tests {
     }
 
     #[test]
-    fn audit_10_process_1_goes_on_after_an_absolute_time_whatever_words_come() {
+    fn process_1_goes_on_after_an_absolute_time_whatever_words_come() {
         let wait = Wait::new(5_000);
         assert_eq!(wait.patience_ms(5_000), Some(10_000), "for the first word");
         assert_eq!(wait.patience_ms(199_000), Some(6_000), "no word extends it");

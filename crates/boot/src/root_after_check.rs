@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn audit_10_a_root_becomes_writable_only_while_process_1_waits_as_root() {
+    fn a_root_becomes_writable_only_while_process_1_waits_as_root() {
         if !is_root() {
             return;
         }

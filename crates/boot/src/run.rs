@@ -395,7 +395,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn audit_12_nobody_but_its_owner_can_open_the_lock_of_a_boot_and_so_take_it() {
+    fn nobody_but_its_owner_can_open_the_lock_of_a_boot_and_so_take_it() {
         let dir = tempfile::tempdir().unwrap();
         let run = dir.path().join("headstart");
         let only = only_one(&run).unwrap();

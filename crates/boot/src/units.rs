@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn audit_04_the_unit_bounds_the_memory_of_the_process_and_not_what_it_reads_for_others() {
+    fn the_unit_bounds_the_memory_of_the_process_and_not_what_it_reads_for_others() {
         let lines: Vec<&str> = UNIT.lines().collect();
         assert!(lines.contains(&format!("LimitDATA={}M", limits::MEMORY >> 20).as_str()));
         let by_cgroup = |line: &&str| line.starts_with("MemoryMax=") || line.starts_with("MemoryHigh=");

@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn audit_06_a_long_cell_at_the_end_lengthens_no_other_line() {
+    fn a_long_cell_at_the_end_lengthens_no_other_line() {
         let mut table = Table::new(&[">n", "pages"]);
         table.row(["1", &"x".repeat(1 << 20)]);
         (0..100_000).for_each(|_| table.row(["2", "y"]));

@@ -12,7 +12,7 @@ const HISTORIES: u64 = 1500;
 const WRONG: f64 = 0.05;
 
 #[test]
-fn audit_11_starts_are_hardly_ever_bypassed_where_replays_are_not_slower() {
+fn starts_are_hardly_ever_bypassed_where_replays_are_not_slower() {
     for (name, case) in harmless() {
         let rates = simulate(&case, HISTORIES);
         assert!(rates.bypassed_ever <= WRONG, "{name}: {rates:?}");
@@ -24,7 +24,7 @@ fn audit_11_starts_are_hardly_ever_bypassed_where_replays_are_not_slower() {
 }
 
 #[test]
-fn audit_11_starts_are_hardly_ever_not_bypassed_where_replays_are_clearly_slower() {
+fn starts_are_hardly_ever_not_bypassed_where_replays_are_clearly_slower() {
     for (name, case) in harmful() {
         let rates = simulate(&case, HISTORIES / 4);
         assert!(rates.bypassed_ever >= 1.0 - WRONG, "{name}: {rates:?}");

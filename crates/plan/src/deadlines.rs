@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn audit_06_deep_paths_take_no_more_than_themselves() {
+    fn deep_paths_take_no_more_than_themselves() {
         let deep = |index: usize| testing::entry(&format!("{}/{index:04}", "/a".repeat(2000)));
         let profile = testing::profile((0..1700).map(deep).collect());
         let deadlines = Deadlines::new(&profile);

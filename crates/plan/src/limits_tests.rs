@@ -26,7 +26,7 @@ fn file(path: &FilePath, device: usize) -> FileFacts {
 }
 
 #[test]
-fn audit_12_a_machine_with_many_devices_has_a_plan_that_can_be_read() {
+fn a_machine_with_many_devices_has_a_plan_that_can_be_read() {
     let many = limits::DEVICES + 10;
     let machine = Machine {
         page_size: 4096,

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn audit_08_a_users_large_file_does_not_fill_the_boots_plan() {
+    fn a_users_large_file_does_not_fill_the_boots_plan() {
         let entries = vec![
             whole("/usr/lib/system", 200, 10),
             whole("/var/tmp/mine", 200, 0),
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn audit_08_all_users_files_together_are_bounded_too() {
+    fn all_users_files_together_are_bounded_too() {
         let path = |n: u64| format!("/home/u/{n}");
         let mut entries: Vec<Entry> = (0..100).map(|n| whole(&path(n), 2, n)).collect();
         entries.push(whole("/usr/lib/system", 300, 500));
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn audit_08_users_have_a_quarter_of_the_plan_at_most() {
+    fn users_have_a_quarter_of_the_plan_at_most() {
         let path = |n: u64| format!("/home/u/{n}");
         let mut entries: Vec<Entry> = (0..40).map(|n| whole(&path(n), 1, n)).collect();
         entries.push(whole("/usr/lib/system", 30, 500));
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn audit_08_a_users_many_names_are_bounded_present_and_missing() {
+    fn a_users_many_names_are_bounded_present_and_missing() {
         let count = 3 * super::PATHS;
         let path = |n: usize| format!("/home/u/{n}");
         let mut entries: Vec<Entry> = (0..count).map(|n| entry(&path(n), &[])).collect();

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn audit_12_a_child_that_was_waited_for_counts_once() {
+    fn a_child_that_was_waited_for_counts_once() {
         let mut tree = Tree::default();
         assert_eq!(
             sample(&mut tree, &[(10, stat(1, 5)), (11, stat(10, 30))], &[10, 11]),
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn audit_12_a_family_that_is_gone_at_once_counts_once() {
+    fn a_family_that_is_gone_at_once_counts_once() {
         let mut tree = Tree::default();
         let stats = [(10, stat(1, 5)), (11, stat(10, 7)), (12, stat(11, 30))];
         assert_eq!(sample(&mut tree, &stats, &[10, 11, 12]), 42);
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn audit_12_cpu_time_of_a_real_child_counts_once() {
+    fn cpu_time_of_a_real_child_counts_once() {
         // Its child spends 0.3 s or more, then it waits for that, says so, and waits itself.
         let script = "sh -c 'while [ $(cut -d\" \" -f14 /proc/$$/stat) -lt 30 ]; do i=0; \
                       while [ $i -lt 9999 ]; do i=$((i+1)); done; done' & wait; echo; read done";

@@ -84,14 +84,13 @@ fn as_nobody(script: &str) -> Child {
 const IN_CONTAINER: &str = "HEADSTART_TEST_IN_CONTAINER";
 
 #[test]
-fn audit_04_a_flood_of_long_paths_and_of_pages_takes_less_than_256_mib_and_the_trace_teaches() {
+fn a_flood_of_long_paths_and_of_pages_takes_less_than_256_mib_and_the_trace_teaches() {
     if !can_record() {
         return;
     }
     // In a container, so that everybody are those of this test, and root has its room to itself.
     if std::env::var_os(IN_CONTAINER).is_none() {
-        let name =
-            "audit_04_a_flood_of_long_paths_and_of_pages_takes_less_than_256_mib_and_the_trace_teaches";
+        let name = "a_flood_of_long_paths_and_of_pages_takes_less_than_256_mib_and_the_trace_teaches";
         let contained = Command::new("unshare")
             .args(["--pid", "--fork", "--mount-proc"])
             .arg(std::env::current_exe().unwrap())

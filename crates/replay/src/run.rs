@@ -513,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn audit_12_few_devices_are_served_at_once_whatever_a_plan_says() {
+    fn few_devices_are_served_at_once_whatever_a_plan_says() {
         let works: Vec<usize> = (0..1 << 16).collect();
         let (now, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let serve = |device: &usize| {

@@ -196,7 +196,7 @@ fn data_in_memory_below_forgotten_names_is_cold_by_its_paths() {
 }
 
 #[test]
-fn audit_11_names_of_what_no_replay_reads_do_not_make_a_warm_start_cold() {
+fn names_of_what_no_replay_reads_do_not_make_a_warm_start_cold() {
     if !can_mount() || !tells() {
         return;
     }
@@ -278,7 +278,7 @@ fn a_file_that_is_gone_weighs_with_what_it_cost() {
 }
 
 #[test]
-fn audit_05_a_sample_asks_no_dead_server() {
+fn a_sample_asks_no_dead_server() {
     if !can_mount() {
         return;
     }

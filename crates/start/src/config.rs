@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn audit_08_where_everybody_may_write_nothing_is_learned_and_at_home_it_is() {
+    fn where_everybody_may_write_nothing_is_learned_and_at_home_it_is() {
         let exclude = Boot::default().exclude;
         assert!(exclude.iter().any(|path| path == "/var/tmp"));
         assert!(!exclude.iter().any(|path| path == "/home"));

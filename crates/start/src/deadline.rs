@@ -106,7 +106,7 @@ mod tests {
     use std::sync::mpsc;
 
     #[test]
-    fn audit_05_an_end_that_hangs_is_given_up_and_one_that_is_over_is_not() {
+    fn an_end_that_hangs_is_given_up_and_one_that_is_over_is_not() {
         let (tell, told) = mpsc::channel();
         let hanging = Deadline::begin_with(Duration::from_millis(1), move || tell.send(()).unwrap());
         assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok(()));

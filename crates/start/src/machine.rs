@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn audit_12_what_was_measured_of_another_device_does_not_hold() {
+    fn what_was_measured_of_another_device_does_not_hold() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::new(dir.path());
         let old = identity("old");
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn audit_12_an_old_measurement_is_made_again() {
+    fn an_old_measurement_is_made_again() {
         let day = 24 * 60 * 60 * 1_000_000_000u64;
         let now = 20_000 * day;
         let at = |days: u64| is_old(&cost("disk".into(), days * day), now);

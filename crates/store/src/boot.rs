@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn audit_23_boots_that_fail_one_after_another_are_given_up() {
+    fn boots_that_fail_one_after_another_are_given_up() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::new(dir.path());
         let boot = store.key(&Key::new("boot").unwrap());

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn audit_04_an_allocation_beyond_the_bound_ends_that_process_and_no_other() {
+    fn an_allocation_beyond_the_bound_ends_that_process_and_no_other() {
         for how in ["too much", "in a thread"] {
             let output = child(how);
             assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{how}: {output:?}");

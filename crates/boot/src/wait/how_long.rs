@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn audit_10_three_minutes_are_for_one_head_only() {
+    fn three_minutes_are_for_one_head_only() {
         let begun = Instant::now();
         let at = |seconds| begun + Duration::from_secs(seconds);
         let (_process_1, ready) = pipe();

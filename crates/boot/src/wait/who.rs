@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn audit_10_a_process_1_that_has_gone_on_does_not_wait() {
+    fn a_process_1_that_has_gone_on_does_not_wait() {
         let (read, write) = rustix::pipe::pipe().unwrap();
         let mut waiters = Waiters::Process1(ReadyPipe::new(write.into()).unwrap());
         // Whatever process 1 of the tests is, it is not headstart-init, though the pipe to it is open.

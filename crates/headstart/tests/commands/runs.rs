@@ -204,7 +204,7 @@ fn where_replays_are_slower_starts_are_bypassed_but_for_one_in_so_many() {
 }
 
 #[test]
-fn audit_11_a_warm_start_is_bypassed_and_the_next_cold_one_is_replayed() {
+fn a_warm_start_is_bypassed_and_the_next_cold_one_is_replayed() {
     if !can_record() {
         return;
     }

@@ -316,7 +316,7 @@ fn the_unit_is_not_started_where_boots_are_bypassed() {
 }
 
 #[test]
-fn audit_10_process_1_waits_for_a_time_and_not_for_a_number_of_words() {
+fn process_1_waits_for_a_time_and_not_for_a_number_of_words() {
     if !is_root() {
         return;
     }
@@ -327,7 +327,7 @@ fn audit_10_process_1_waits_for_a_time_and_not_for_a_number_of_words() {
 
 #[test]
 #[ignore = "takes the 200 s that process 1 waits at most"]
-fn audit_10_process_1_goes_on_while_words_keep_coming() {
+fn process_1_goes_on_while_words_keep_coming() {
     if !is_root() {
         return;
     }
@@ -351,7 +351,7 @@ fn audit_10_process_1_goes_on_while_words_keep_coming() {
 }
 
 #[test]
-fn audit_12_who_is_executed_gets_no_descriptor_of_headstart_init() {
+fn who_is_executed_gets_no_descriptor_of_headstart_init() {
     if !is_root() {
         return;
     }

@@ -297,7 +297,7 @@ fn headstart_enters_the_root_that_its_directory_has_become_and_makes_it_writable
 }
 
 #[test]
-fn audit_10_the_root_is_not_made_writable_where_process_1_has_gone_on() {
+fn the_root_is_not_made_writable_where_process_1_has_gone_on() {
     if !is_root() {
         return;
     }

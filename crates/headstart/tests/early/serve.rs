@@ -59,7 +59,7 @@ fn a_state_that_cannot_be_kept_is_told_in_one_line() {
 }
 
 #[test]
-fn audit_07_a_boot_is_served_where_its_log_cannot_be_written() {
+fn a_boot_is_served_where_its_log_cannot_be_written() {
     if !is_root() {
         return;
     }

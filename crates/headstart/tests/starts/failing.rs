@@ -10,7 +10,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 
 #[test]
-fn audit_02_a_start_whose_recorder_came_late_teaches_nothing() {
+fn a_start_whose_recorder_came_late_teaches_nothing() {
     if !can_record() {
         return;
     }
@@ -38,7 +38,7 @@ fn audit_02_a_start_whose_recorder_came_late_teaches_nothing() {
 }
 
 #[test]
-fn audit_02_a_trace_whose_recorder_came_late_is_not_written() {
+fn a_trace_whose_recorder_came_late_is_not_written() {
     let case = Case::new();
     let mut holding = Holding::start(
         &case,
@@ -111,7 +111,7 @@ fn what_a_newer_headstart_has_kept_is_left_as_it_is() {
 }
 
 #[test]
-fn audit_03_headstarts_own_complaint_never_kills_the_command() {
+fn headstarts_own_complaint_never_kills_the_command() {
     if !is_root() {
         return;
     }
@@ -130,7 +130,7 @@ fn audit_03_headstarts_own_complaint_never_kills_the_command() {
 }
 
 #[test]
-fn audit_03_a_full_terminal_log_never_kills_the_command() {
+fn a_full_terminal_log_never_kills_the_command() {
     if !is_root() {
         return;
     }
@@ -147,7 +147,7 @@ fn audit_03_a_full_terminal_log_never_kills_the_command() {
 }
 
 #[test]
-fn audit_07_a_log_that_cannot_be_written_harms_nobody() {
+fn a_log_that_cannot_be_written_harms_nobody() {
     if !can_record() {
         return;
     }
@@ -164,7 +164,7 @@ fn audit_07_a_log_that_cannot_be_written_harms_nobody() {
 }
 
 #[test]
-fn audit_09_run_runs_the_command_whatever_headstart_lacks() {
+fn run_runs_the_command_whatever_headstart_lacks() {
     if !is_root() {
         return;
     }
@@ -200,7 +200,7 @@ fn audit_09_run_runs_the_command_whatever_headstart_lacks() {
 }
 
 #[test]
-fn audit_12_record_says_when_its_worker_died_and_does_not_succeed() {
+fn record_says_when_its_worker_died_and_does_not_succeed() {
     if !can_record() {
         return;
     }
@@ -224,7 +224,7 @@ fn audit_12_record_says_when_its_worker_died_and_does_not_succeed() {
 }
 
 #[test]
-fn audit_12_a_state_directory_of_somebody_else_is_not_trusted_from_the_environment() {
+fn a_state_directory_of_somebody_else_is_not_trusted_from_the_environment() {
     if !is_root() {
         return;
     }

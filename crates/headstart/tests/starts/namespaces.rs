@@ -34,7 +34,7 @@ fn profile(case: &Case) -> String {
 }
 
 #[test]
-fn audit_01_run_learns_what_a_command_in_a_container_uses() {
+fn run_learns_what_a_command_in_a_container_uses() {
     if !is_root() || !can_record() {
         return;
     }
@@ -53,7 +53,7 @@ fn audit_01_run_learns_what_a_command_in_a_container_uses() {
 }
 
 #[test]
-fn audit_01_the_first_process_of_a_container_waits_until_it_has_learned() {
+fn the_first_process_of_a_container_waits_until_it_has_learned() {
     if !is_root() || !can_record() {
         return;
     }
@@ -65,7 +65,7 @@ fn audit_01_the_first_process_of_a_container_waits_until_it_has_learned() {
 }
 
 #[test]
-fn audit_01_where_a_fork_would_begin_a_namespace_the_command_runs_alone() {
+fn where_a_fork_would_begin_a_namespace_the_command_runs_alone() {
     if !is_root() {
         return;
     }
@@ -87,7 +87,7 @@ fn audit_01_where_a_fork_would_begin_a_namespace_the_command_runs_alone() {
 }
 
 #[test]
-fn audit_01_a_container_that_may_not_record_runs_the_command_and_says_why() {
+fn a_container_that_may_not_record_runs_the_command_and_says_why() {
     if !is_root() || !can_record() {
         return;
     }

@@ -45,7 +45,7 @@ fn warm_starts() -> Vec<Outcome> {
 }
 
 #[test]
-fn audit_11_warm_starts_do_not_bypass_the_cold_ones() {
+fn warm_starts_do_not_bypass_the_cold_ones() {
     let mut outcomes = warm_starts();
     assert_eq!(slower(&outcomes), None);
     let comparison = compare(&outcomes);

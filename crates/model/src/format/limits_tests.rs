@@ -30,7 +30,7 @@ fn column(bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn audit_06_tables_cannot_claim_much() {
+fn tables_cannot_claim_much() {
     const MANY: usize = 1 << 18;
     /// All columns empty but those from `from` on.
     fn columns(from: usize, filled: &[Vec<u8>]) -> Vec<u8> {

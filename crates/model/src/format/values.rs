@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn audit_06_a_count_is_judged_before_memory_is_taken() {
+    fn a_count_is_judged_before_memory_is_taken() {
         let bytes = postcard::to_allocvec(&(3u64, [0u8; 3])).unwrap();
         assert!(
             Values::new(&bytes)

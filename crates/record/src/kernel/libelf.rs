@@ -102,7 +102,7 @@ mod tests {
 
     /// That the symbols resolve at all shows only against a libelf.a that lacks them: `make test-debian13`.
     #[test]
-    fn audit_00_the_trees_of_debian_13s_libelf_keep_find_and_free_what_is_put_in() {
+    fn the_trees_of_debian_13s_libelf_keep_find_and_free_what_is_put_in() {
         let keys: [u64; 5] = [8, 2, 16, 1, 4];
         let key = |n: &u64| ptr::from_ref(n).cast::<c_void>();
         // A root that was never set must not be read.

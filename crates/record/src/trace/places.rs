@@ -84,7 +84,7 @@ mod tests {
     use crate::kernel::event::Dev;
 
     #[test]
-    fn audit_04_what_lies_deeper_than_any_path_has_no_name_and_no_look_up_from_there_has() {
+    fn what_lies_deeper_than_any_path_has_no_name_and_no_look_up_from_there_has() {
         let mounts = Mounts::read().unwrap();
         let place = |length: usize| Place {
             dev: Dev { major: 0, minor: 0 },
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn audit_05_a_path_has_no_empty_component_and_no_dot_and_is_no_longer_than_any() {
+    fn a_path_has_no_empty_component_and_no_dot_and_is_no_longer_than_any() {
         let mounts = Mounts::read().unwrap();
         let base = Place {
             dev: Dev { major: 0, minor: 0 },

@@ -362,7 +362,7 @@ fn btrfs_subvolumes_are_kept_apart() {
 }
 
 #[test]
-fn audit_05_lookups_are_seen_though_nothing_is_read_under_names_of_one_spelling() {
+fn lookups_are_seen_though_nothing_is_read_under_names_of_one_spelling() {
     if !can_record() {
         return;
     }

@@ -130,7 +130,7 @@ const CONTAINERS: &[&[&str]] = &[
 ];
 
 #[test]
-fn audit_01_a_command_in_a_container_is_recorded_as_outside() {
+fn a_command_in_a_container_is_recorded_as_outside() {
     if !can_record() {
         return;
     }
@@ -172,7 +172,7 @@ fn audit_01_a_command_in_a_container_is_recorded_as_outside() {
 }
 
 #[test]
-fn audit_01_everybody_in_a_container_are_its_own_without_whom_is_left_out() {
+fn everybody_in_a_container_are_its_own_without_whom_is_left_out() {
     if !can_record() {
         return;
     }
@@ -211,7 +211,7 @@ fn audit_01_everybody_in_a_container_are_its_own_without_whom_is_left_out() {
 }
 
 #[test]
-fn audit_01_tracefs_refuses_a_container_and_says_why() {
+fn tracefs_refuses_a_container_and_says_why() {
     if !can_record() {
         return;
     }

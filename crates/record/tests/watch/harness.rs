@@ -1,10 +1,13 @@
 //! A watch of what is executed below a directory, and programs to execute there.
 
 use headstart_model::trace::Trace;
-use headstart_record::{Answer, Noticed, Recorded, Standing, Watch};
+use headstart_record::{Answer, Executable, Noticed, Recorded, Role, Standing, Watch};
+use headstart_system::mounts::MountTable;
+use headstart_system::open::{Expect, open_checked};
 use std::fs;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -20,6 +23,8 @@ pub struct Watched {
     dir: PathBuf,
     pub noticed: Vec<Noticed>,
     pub ended: Vec<Recorded>,
+    /// How many starts of other programs were noticed.
+    pub others: usize,
 }
 
 impl Watched {
@@ -30,7 +35,27 @@ impl Watched {
             dir: dir.to_owned(),
             noticed: Vec::new(),
             ended: Vec::new(),
+            others: 0,
         }
+    }
+
+    /// The same, of programs that are known: what else begins on this machine, of which nothing is known,
+    /// leaves them slots and takes no turns of theirs.
+    pub fn known_below(dir: &Path) -> Watched {
+        let watched = Watched::below(dir);
+        for entry in fs::read_dir(dir).unwrap() {
+            let entry = entry.unwrap();
+            let facts = entry.metadata().unwrap();
+            if facts.is_file() && facts.permissions().mode() & 0o111 != 0 {
+                watched.know(&entry.path(), Role::Program);
+            }
+        }
+        watched
+    }
+
+    pub fn know(&self, program: &Path, role: Role) {
+        let opened = open_checked(&MountTable::read().unwrap(), program, &Expect::default()).unwrap();
+        self.watch.know(Executable::from_opened(&opened), role).unwrap();
     }
 
     pub fn drain(&mut self) {
@@ -49,6 +74,7 @@ impl Watched {
             }
         });
         self.ended.extend(ended.unwrap());
+        self.others += others.len();
         // What else goes on on this machine is to leave room.
         for program in others {
             let forever = Standing::IgnoredUntil(u64::MAX);
@@ -62,8 +88,10 @@ impl Watched {
         while self.ended.len() < count {
             assert!(
                 begun.elapsed() < Duration::from_secs(60),
-                "{} ended",
-                self.ended.len()
+                "{} of {} noticed ended; {:?}",
+                self.ended.len(),
+                self.noticed.len(),
+                self.watch.counts()
             );
             self.drain();
             std::thread::sleep(Duration::from_millis(2));

@@ -21,7 +21,7 @@ fn a_start_is_recorded_from_its_first_instant_to_the_end_of_its_tree() {
     let (_mounted, disk) = with_disk("ext4");
     let (shell, a, b) = (disk.join("sh"), file(&disk, "a", 40), file(&disk, "b", 7));
     fs::copy("/bin/sh", &shell).unwrap();
-    let mut watched = Watched::below(&disk);
+    let mut watched = Watched::known_below(&disk);
     let script = format!("/bin/cat {}; /bin/cat {}; exit 3", a.display(), b.display());
     let mut child = Command::new(&shell)
         .args(["-c", &script])
@@ -53,7 +53,7 @@ fn what_is_executed_in_another_control_group_is_a_start_of_its_own() {
     let (shell, one, two) = (disk.join("sh"), program(&disk, "one"), program(&disk, "two"));
     fs::copy("/bin/sh", &shell).unwrap();
     let (a, b, c) = (file(&disk, "a", 40), file(&disk, "b", 20), file(&disk, "c", 7));
-    let mut watched = Watched::below(&disk);
+    let mut watched = Watched::known_below(&disk);
     let group = ControlGroup::new("headstart-test").unwrap();
     // As `systemd-run --scope` does, and whoever logs somebody in.
     let script = format!(
@@ -95,7 +95,7 @@ fn a_start_that_moves_itself_to_another_control_group_stays_one() {
     let (shell, one) = (disk.join("sh"), program(&disk, "one"));
     fs::copy("/bin/sh", &shell).unwrap();
     let (a, b) = (file(&disk, "a", 40), file(&disk, "b", 20));
-    let mut watched = Watched::below(&disk);
+    let mut watched = Watched::known_below(&disk);
     let group = ControlGroup::new("headstart-test").unwrap();
     // As flatpak and snap do, and desktops with what they start.
     let script = format!(
@@ -124,7 +124,7 @@ fn what_a_start_executes_in_a_namespace_of_its_own_is_part_of_it_however_late_it
     let (shell, one) = (disk.join("sh"), program(&disk, "one"));
     fs::copy("/bin/sh", &shell).unwrap();
     let (a, b) = (file(&disk, "a", 40), file(&disk, "b", 20));
-    let mut watched = Watched::below(&disk);
+    let mut watched = Watched::known_below(&disk);
     // As a service does that shuts itself in: nobody has been answered by then.
     let script = format!(
         "cat {a}; unshare --mount {one} {b}; exit 0",
@@ -163,7 +163,7 @@ fn it_is_told_that_another_user_executed_something_in_a_start() {
     }
     let (shell, one, a) = (disk.join("sh"), program(&disk, "one"), file(&disk, "a", 4));
     fs::copy("/bin/sh", &shell).unwrap();
-    let mut watched = Watched::below(&disk);
+    let mut watched = Watched::known_below(&disk);
     let (one, a) = (one.display(), a.display());
     // A person counts before nobody, whose number is higher.
     let by = |user: u32| format!("setpriv --reuid {user} --clear-groups {one} {a}");
@@ -194,7 +194,7 @@ fn look_ups_and_the_time_blocked_are_those_of_the_start() {
     let (shell, large) = (disk.join("sh"), file(&disk, "large", 2000));
     fs::copy("/bin/sh", &shell).unwrap();
     rustix::fs::sync();
-    let mut watched = Watched::below(&disk);
+    let mut watched = Watched::known_below(&disk);
     let missing = disk.join("missing");
     let run = |watched: &mut Watched, script: String| {
         let mut child = Command::new(&shell)
@@ -229,7 +229,7 @@ fn a_process_that_runs_already_is_recorded_when_it_is_asked_for() {
     }
     let (_mounted, disk) = with_disk("ext4");
     let (before, after) = (file(&disk, "before", 9), file(&disk, "after", 9));
-    let mut watched = Watched::below(&disk);
+    let mut watched = Watched::known_below(&disk);
     // Not from below the directory, so that nobody records it by itself.
     let script = format!(
         "cat {} > /dev/null; echo; read go; cat {} > /dev/null; echo; read end",
@@ -282,7 +282,7 @@ fn programs_started_together_have_each_their_own_pages() {
     let programs = [program(&disk, "one"), program(&disk, "two")];
     let files = [file(&disk, "a", 300), file(&disk, "b", 300)];
     let shared = file(&disk, "shared", 20);
-    let mut watched = Watched::below(&disk);
+    let mut watched = Watched::known_below(&disk);
     for _ in 0..20 {
         let children = [0, 1].map(|i| start(&programs[i], &[&files[i], &shared]));
         for mut child in children {
@@ -309,7 +309,7 @@ fn a_start_that_waits_for_a_device_goes_on() {
     let (_other, busy) = with_disk("ext4");
     let (shell, behind) = (disk.join("sh"), file(&disk, "behind", 7));
     fs::copy("/bin/sh", &shell).unwrap();
-    let mut watched = Watched::below(&disk);
+    let mut watched = Watched::known_below(&disk);
     let script = format!(
         "touch {}/waited; cat {}; exit 0",
         busy.display(),
@@ -344,7 +344,7 @@ fn who_executes_many_programs_and_hardly_waits_has_started() {
     let (_mounted, disk) = with_disk("ext4");
     let shell = disk.join("sh");
     fs::copy("/bin/sh", &shell).unwrap();
-    let mut watched = Watched::below(&disk);
+    let mut watched = Watched::known_below(&disk);
     let works = "while :; do /bin/true; done";
     // One that executes little goes on.
     let computes = "timeout 15 sh -c 'while :; do :; done'; exit 4";

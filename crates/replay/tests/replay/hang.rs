@@ -29,7 +29,7 @@ fn plan(disk: &Mounted, class: DeviceClass) -> PlanDraft {
 }
 
 #[test]
-fn audit_05_a_read_that_never_ends_does_not_hold_the_finish() {
+fn a_read_that_never_ends_does_not_hold_the_finish() {
     if !can_mount() {
         return;
     }

@@ -60,7 +60,7 @@ fn what_is_saved_is_found_again_by_its_key_only() {
 }
 
 #[test]
-fn audit_12_everything_kept_is_private() {
+fn everything_kept_is_private() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::new(dir.path().join("state"));
     let lock = store.key(&key()).lock().unwrap();

@@ -51,7 +51,7 @@ fn old_traces_and_outcomes_go_first() {
 }
 
 #[test]
-fn audit_10_a_clock_once_in_the_future_hides_nothing_that_comes_after() {
+fn a_clock_once_in_the_future_hides_nothing_that_comes_after() {
     let (_dir, store) = store();
     let limits = Limits {
         traces: 3,
@@ -82,7 +82,7 @@ fn audit_10_a_clock_once_in_the_future_hides_nothing_that_comes_after() {
 }
 
 #[test]
-fn audit_10_a_clock_now_in_the_future_takes_neither_the_newest_nor_all_keys() {
+fn a_clock_now_in_the_future_takes_neither_the_newest_nor_all_keys() {
     let (_dir, store) = store();
     let limits = Limits::default();
     let lock = store.key(&key()).lock().unwrap();
@@ -101,7 +101,7 @@ fn audit_10_a_clock_now_in_the_future_takes_neither_the_newest_nor_all_keys() {
 }
 
 #[test]
-fn audit_10_a_key_of_the_future_does_not_outlast_those_in_use() {
+fn a_key_of_the_future_does_not_outlast_those_in_use() {
     let (_dir, store) = store();
     let old = Key::new("of the future").unwrap();
     for key in [&old, &key()] {

@@ -53,7 +53,7 @@ fn tree(root: &Path) -> (PathBuf, PathBuf) {
 }
 
 #[test]
-fn audit_05_what_was_mounted_since_the_table_was_read_is_not_asked() {
+fn what_was_mounted_since_the_table_was_read_is_not_asked() {
     if !can_mount() {
         return;
     }
@@ -71,7 +71,7 @@ fn audit_05_what_was_mounted_since_the_table_was_read_is_not_asked() {
 }
 
 #[test]
-fn audit_05_a_dead_mount_over_a_whole_file_system_is_not_asked() {
+fn a_dead_mount_over_a_whole_file_system_is_not_asked() {
     if !can_mount() {
         return;
     }
@@ -94,7 +94,7 @@ fn audit_05_a_dead_mount_over_a_whole_file_system_is_not_asked() {
 }
 
 #[test]
-fn audit_05_neither_links_nor_parents_lead_to_a_dead_mount() {
+fn neither_links_nor_parents_lead_to_a_dead_mount() {
     if !can_mount() {
         return;
     }

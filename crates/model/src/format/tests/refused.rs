@@ -139,7 +139,7 @@ const BAD: [&str; 8] = [
 ];
 
 #[test]
-fn audit_05_no_reader_takes_a_path_with_another_spelling() {
+fn no_reader_takes_a_path_with_another_spelling() {
     let refused = |error: super::FormatError| {
         let text = error.to_string();
         assert!(text.contains("which"), "{text} does not say why");
@@ -271,7 +271,7 @@ fn a_plan_says_as_many_granules_as_it_has() {
 }
 
 #[test]
-fn audit_12_a_plan_has_few_devices_and_no_deep_queue() {
+fn a_plan_has_few_devices_and_no_deep_queue() {
     let with = |devices: usize, depth: u32| {
         let mut draft = one(draft());
         let mut device = draft.devices[0].clone();

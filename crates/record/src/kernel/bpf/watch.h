@@ -294,7 +294,7 @@ __noinline u32 slots_of(u32 user)
  */
 __noinline u32 take_slot(u32 most, u32 user)
 {
-	u32 generation;
+	u32 generation, first;
 
 	if (user && slots_of(user) >= (most < SLOTS ? SLOTS_OF_UNKNOWN_OF_A_USER : SLOTS_OF_A_USER))
 		return 0;
@@ -304,16 +304,19 @@ __noinline u32 take_slot(u32 most, u32 user)
 	 */
 	__sync_fetch_and_add(&starts.generation, 1);
 	generation = *(volatile u32 *)&starts.generation & 0x3ffffff;
+	/*
+	 * Each processor begins at another slot: two that go the same way fail at the same slots, all of them,
+	 * for each waits for the other's additions.
+	 */
+	first = bpf_get_smp_processor_id() * 5;
 	for (u32 i = 0; i < SLOTS; i++) {
-		u32 number = (generation + 1) * SLOTS + i;
+		u32 slot = (first + i) & (SLOTS - 1), number = (generation + 1) * SLOTS + slot;
 
-		if (i >= most)
-			break;
-		if (*(volatile u32 *)&starts.numbers[i] || !claim(&starts.claims[i]))
+		if (slot >= most || *(volatile u32 *)&starts.numbers[slot] || !claim(&starts.claims[slot]))
 			continue;
 		__sync_fetch_and_add(&starts.active, 1);
-		*(volatile u32 *)&starts.users[i] = user;
-		*(volatile u32 *)&starts.numbers[i] = number;
+		*(volatile u32 *)&starts.users[slot] = user;
+		*(volatile u32 *)&starts.numbers[slot] = number;
 		return number;
 	}
 	return 0;

@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn audit_12_an_instance_is_removed_when_dropped_and_after_its_recorders_death_by_any_other() {
+    fn an_instance_is_removed_when_dropped_and_after_its_recorders_death_by_any_other() {
         let Some(root) = root() else { return };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let exists = |name: &str| openat(&root, format!("instances/{name}"), flags, Mode::empty()).is_ok();

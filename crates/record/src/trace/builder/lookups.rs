@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn audit_04_a_user_who_floods_look_ups_leaves_room_for_root_and_for_other_users() {
+    fn a_user_who_floods_look_ups_leaves_room_for_root_and_for_other_users() {
         let mut lookups = Lookups::new(true);
         for number in 0..10_000 {
             lookups.add(long(number), 0, 1000);
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn audit_04_a_command_that_is_recorded_alone_has_all_the_room() {
+    fn a_command_that_is_recorded_alone_has_all_the_room() {
         let mut lookups = Lookups::new(false);
         for number in 0..LOOKUPS + 10 {
             lookups.add(lookup(&format!("/{number}")), 0, 1000);
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn audit_05_dots_are_taken_away_behind_directories_and_else_the_path_is_left_out() {
+    fn dots_are_taken_away_behind_directories_and_else_the_path_is_left_out() {
         let directories = |path: &[u8]| matches!(path, b"/usr" | b"/usr/bin");
         let path = |path: &str, real: usize| {
             without_dots(path.as_bytes(), real, directories).map(|path| String::from_utf8(path).unwrap())
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn audit_05_two_spellings_of_a_path_are_one_look_up() {
+    fn two_spellings_of_a_path_are_one_look_up() {
         let mut lookups = Lookups::new(false);
         lookups.add(lookup("/usr/lib/x"), 0, 0);
         lookups.add(lookup("/usr/bin/../lib/x"), 0, 0);

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn audit_04_a_file_of_any_size_takes_a_bounded_number_of_chunks() {
+    fn a_file_of_any_size_takes_a_bounded_number_of_chunks() {
         let mut sets = PageSets::default();
         let all = CHUNKS as u64 * 64;
         assert!(sets.add(0, UseKind::Read, 0, all - 1, |_, _| {}).whole);

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn audit_04_processes_without_end_count_as_their_parents() {
+    fn processes_without_end_count_as_their_parents() {
         let mut processes = Processes::default();
         let first = 5_000_000;
         processes.fork(first, first + 1, 0);

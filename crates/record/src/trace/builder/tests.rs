@@ -85,7 +85,7 @@ fn long(number: u64) -> String {
 }
 
 #[test]
-fn audit_04_look_ups_and_metadata_beyond_the_limit_are_left_out_and_the_trace_teaches() {
+fn look_ups_and_metadata_beyond_the_limit_are_left_out_and_the_trace_teaches() {
     let mut builder = builder(&Options::tree(vec![]));
     builder.push(file(1, b"/used".to_vec()));
     builder.push(read(1, 0));
@@ -105,7 +105,7 @@ fn audit_04_look_ups_and_metadata_beyond_the_limit_are_left_out_and_the_trace_te
 }
 
 #[test]
-fn audit_04_page_uses_beyond_a_limit_are_lost_and_the_trace_can_be_written_and_teaches_nothing() {
+fn page_uses_beyond_a_limit_are_lost_and_the_trace_can_be_written_and_teaches_nothing() {
     for (kind, events) in [
         (
             "files",
@@ -147,7 +147,7 @@ fn by(user: u8, event: Event) -> Event {
 }
 
 #[test]
-fn audit_04_what_a_user_uses_without_end_is_left_out_and_the_trace_teaches_what_others_use() {
+fn what_a_user_uses_without_end_is_left_out_and_the_trace_teaches_what_others_use() {
     for (kind, events) in [
         (
             "long paths",
@@ -200,7 +200,7 @@ fn audit_04_what_a_user_uses_without_end_is_left_out_and_the_trace_teaches_what_
 }
 
 #[test]
-fn audit_04_a_user_leaves_room_for_another() {
+fn a_user_leaves_room_for_another() {
     let mut builder = builder(&Options::system());
     builder.push(by(1, file(1, b"/one".to_vec())));
     for number in 0..USES as u64 {
@@ -219,7 +219,7 @@ fn audit_04_a_user_leaves_room_for_another() {
 const TELL_PEAK: &str = "HEADSTART_TELLS_PEAK";
 
 #[test]
-fn audit_04_all_limits_at_once_make_a_trace_that_can_be_written() {
+fn all_limits_at_once_make_a_trace_that_can_be_written() {
     let mut builder = builder(&Options::tree(vec![]));
     let me = std::process::id();
     for number in 0..PROCESSES as u32 + 10 {
@@ -257,10 +257,10 @@ fn audit_04_all_limits_at_once_make_a_trace_that_can_be_written() {
 /// All limits, the trace made of them, and its file: what is left of 256 MiB are the kernel's buffers and a
 /// program.
 #[test]
-fn audit_04_all_limits_at_once_take_less_than_192_mib() {
+fn all_limits_at_once_take_less_than_192_mib() {
     let child = std::process::Command::new(std::env::current_exe().unwrap())
         .args([
-            "trace::builder::tests::audit_04_all_limits_at_once_make_a_trace_that_can_be_written",
+            "trace::builder::tests::all_limits_at_once_make_a_trace_that_can_be_written",
             "--exact",
             "--nocapture",
         ])
@@ -280,7 +280,7 @@ fn audit_04_all_limits_at_once_take_less_than_192_mib() {
 }
 
 #[test]
-fn audit_05_what_has_no_path_of_one_spelling_is_no_file_and_no_look_up() {
+fn what_has_no_path_of_one_spelling_is_no_file_and_no_look_up() {
     let mut builder = builder(&Options::tree(vec![]));
     for (id, path) in [(1, "/a/../mnt/dead/x"), (2, "/a//x"), (3, "/a/./x"), (4, "/fine")] {
         builder.push(file(id, path.into()));
