@@ -61,14 +61,6 @@ impl Cgroup {
         command
     }
 
-    /// The processors' time that everything in it took so far, seconds; `None` without a unified hierarchy.
-    pub(crate) fn cpu_seconds(&self) -> Option<f64> {
-        let stat = |path: &PathBuf| fs::read_to_string(path.join("cpu.stat")).ok();
-        let text = self.paths.iter().find_map(stat)?;
-        let usage = text.lines().find_map(|line| line.strip_prefix("usage_usec "))?;
-        Some(usage.trim().parse::<f64>().ok()? / 1e6)
-    }
-
     /// Ends all processes and removes the group.
     pub(crate) fn end(mut self) -> Result<()> {
         while let Some(guard) = self.guards.pop() {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use headstart_lab::disk::{self, Check, Entry, LATENCY_LIMIT_US, Options, Served, TOLERANCE, Writes};
-use headstart_lab::model::{BUILT_IN, Kind, Model, ideal, t_io};
+use headstart_lab::model::{BUILT_IN, Model};
 use headstart_lab::registry::Registry;
 use headstart_lab::{paths, print, tools};
 
@@ -50,28 +50,6 @@ pub enum DiskCommand {
         #[arg(long, default_value_t = 3)]
         seconds: u32,
     },
-    /// The device's best time for the blocks a start needs, as they lie now and if they lay one after the
-    /// other.
-    Tio {
-        /// A built-in model, or a TOML file.
-        #[arg(long)]
-        model: String,
-        /// The blocks that a request log read (`disk serve --log`, or `requests/` of an experiment).
-        #[arg(long, required_unless_present = "trace")]
-        requests: Option<PathBuf>,
-        /// The blocks that a headstart trace used, by where they lie in the image.
-        #[arg(long, conflicts_with = "requests", requires = "image")]
-        trace: Option<PathBuf>,
-        /// The image on the disk; also says how large the disk is.
-        #[arg(long, required_unless_present = "size")]
-        image: Option<PathBuf>,
-        /// How large the disk is, in bytes.
-        #[arg(long, conflicts_with = "image")]
-        size: Option<u64>,
-        /// Print one JSON object.
-        #[arg(long)]
-        json: bool,
-    },
 }
 
 /// Runs one of them.
@@ -99,30 +77,6 @@ pub fn run(command: DiskCommand) -> Result<()> {
             serve(&options, log.as_deref())
         }
         DiskCommand::Check { models, seconds } => check(&models, seconds),
-        DiskCommand::Tio {
-            model,
-            requests,
-            trace,
-            image,
-            size,
-            json,
-        } => {
-            let model = Model::load(&model)?;
-            let size = match (&image, size) {
-                (Some(image), _) => fs::metadata(image)
-                    .with_context(|| format!("image {}", image.display()))?
-                    .len(),
-                (None, size) => size.unwrap_or(0),
-            };
-            tio(
-                &model,
-                requests.as_deref(),
-                trace.as_deref(),
-                image.as_deref(),
-                size,
-                json,
-            )
-        }
     }
 }
 
@@ -242,50 +196,4 @@ fn line(row: &Check) -> String {
         row.lead_us,
         row.waited * 100.0
     )
-}
-
-fn tio(
-    model: &Model,
-    requests: Option<&Path>,
-    trace: Option<&Path>,
-    image: Option<&Path>,
-    size: u64,
-    json: bool,
-) -> Result<()> {
-    let extents = match (requests, trace, image) {
-        (Some(log), ..) => disk::needed_by_log(log)?,
-        (None, Some(trace), Some(image)) => {
-            let registry = super::registry()?;
-            disk::needed_by_trace(trace, image, &paths::base()?, &registry)?
-        }
-        _ => bail!("--requests, or --trace and --image"),
-    };
-    if let Some(beyond) = extents.iter().find(|e| e.offset + e.length > size) {
-        bail!(
-            "the disk has {size} bytes, but byte {} is read: is --image or --size that of another disk?",
-            beyond.offset + beyond.length - 1
-        );
-    }
-    let bytes: u64 = extents.iter().map(|e| e.length).sum();
-    let now = t_io(&extents, model, size).as_secs_f64();
-    let best = t_io(&ideal(&extents), model, size).as_secs_f64();
-    if json {
-        let object = serde_json::json!({
-            "model": model.name, "bytes": bytes, "extents": extents.len(),
-            "as_laid_out_seconds": now, "ideal_layout_seconds": best,
-        });
-        print::line(object)?;
-        return Ok(());
-    }
-    print::line(format_args!(
-        "needed           {:.1} MB in {} places",
-        bytes as f64 / 1e6,
-        extents.len()
-    ))?;
-    print::line(format_args!("as laid out now  {now:.3} s"))?;
-    print::line(format_args!("laid out ideally {best:.3} s"))?;
-    if model.kind == Kind::None {
-        print::line("(the model answers at once)")?;
-    }
-    Ok(())
 }

@@ -62,22 +62,6 @@ enum Command {
     Report {
         /// The directory of an experiment.
         directory: PathBuf,
-        /// Print published figures beside ours, from a file such as lab/seeds.toml.
-        #[arg(long)]
-        against: Option<PathBuf>,
-        /// Print results.json instead of the table.
-        #[arg(long)]
-        json: bool,
-    },
-    /// Say setup by setup whether a second experiment was faster or slower than a first.
-    Compare {
-        /// The directory of the first.
-        first: PathBuf,
-        /// The directory of the second.
-        second: PathBuf,
-        /// Print JSON.
-        #[arg(long)]
-        json: bool,
     },
     /// Measure programs side by side: an experiment without a file, begun anew each time.
     Bench {
@@ -220,12 +204,11 @@ fn run(command: Command) -> Result<()> {
             }
             make(&experiment, &options)
         }
-        Command::Report {
-            directory,
-            against,
-            json,
-        } => show_report(&directory, against.as_deref(), json),
-        Command::Compare { first, second, json } => compare(&first, &second, json),
+        Command::Report { directory } => {
+            let report = Report::read(&directory)?;
+            report.write(&directory)?;
+            print::line(report::table(&report).trim_end())
+        }
         Command::Bench {
             workload,
             fs,
@@ -259,35 +242,6 @@ fn run(command: Command) -> Result<()> {
         }
         Command::Page { root, check } => make_pages(&root, check),
         Command::Clean => clean(),
-    }
-}
-
-fn show_report(directory: &Path, against: Option<&Path>, json: bool) -> Result<()> {
-    let figures = against.map(report::Figures::load).transpose()?;
-    let report = Report::read(directory)?;
-    report.write(directory)?;
-    if json {
-        return print::line(serde_json::to_string_pretty(&report)?);
-    }
-    let mut text = report::table(&report);
-    if let Some(figures) = figures {
-        text += &format!("\n{}", report::against(&report, &figures)?);
-    }
-    print::line(text.trim_end())
-}
-
-fn compare(first: &Path, second: &Path, json: bool) -> Result<()> {
-    let comparisons = report::compare(&Report::read(first)?, &Report::read(second)?);
-    anyhow::ensure!(
-        !comparisons.is_empty(),
-        "{} and {} have no case and setup in common",
-        first.display(),
-        second.display()
-    );
-    if json {
-        print::line(serde_json::to_string_pretty(&comparisons)?)
-    } else {
-        print::line(report::compared(&comparisons).trim_end())
     }
 }
 

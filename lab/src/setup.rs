@@ -168,8 +168,7 @@ impl Record {
     }
 }
 
-/// What is in memory when a start begins. The dropped ones rehearse the start and then drop as
-/// `/proc/sys/vm/drop_caches` does: for the whole machine.
+/// What is in memory when a start begins.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cache {
@@ -184,25 +183,9 @@ pub enum Cache {
     /// All, for the mount of the run before is still there: so runs of several setups follow one another
     /// within seconds. Only the first start on a mount is rehearsed. Not for machines that boot.
     Kept,
-    /// Dentries and inodes, no pages (`echo 1`).
-    DropPages,
-    /// Pages of files, no dentries, no inodes but those of such files (`echo 2`), none of the blocks they are
-    /// made from (BLKFLSBUF).
-    DropMetadata,
-    /// What nothing can drop (`echo 3`).
+    /// What `echo 3 >/proc/sys/vm/drop_caches` cannot drop: the start was rehearsed, and then the caches of the
+    /// whole machine were dropped.
     DropAll,
-}
-
-impl Cache {
-    /// What to write to `drop_caches` after the rehearsal.
-    pub fn drop_caches(self) -> Option<u8> {
-        match self {
-            Cache::Cold | Cache::Running | Cache::Warm | Cache::Kept => None,
-            Cache::DropPages => Some(1),
-            Cache::DropMetadata => Some(2),
-            Cache::DropAll => Some(3),
-        }
-    }
 }
 
 fn program() -> Vec<String> {
@@ -228,12 +211,10 @@ pub const BUILT_IN: &[(&str, &str)] = built_in!(
         "before",
         "replay-first",
         "list",
-        "list-before",
         "vmtouch",
         "e4defrag",
         "no-pagein",
         "headstart-own",
-        "headstart-no-pagein",
         "boot-none",
         "boot-bare",
         "boot-list",
@@ -243,12 +224,7 @@ pub const BUILT_IN: &[(&str, &str)] = built_in!(
         "boot-headstart-unit",
         "boot-layout",
         "boot-e4defrag",
-        "boot-headstart-1",
-        "boot-headstart-5",
         "boot-headstart-20",
-        "boot-headstart-keep",
-        "record",
-        "record-chart",
         "again",
         "plain",
         "slower",

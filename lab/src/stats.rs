@@ -65,12 +65,6 @@ pub fn centre(values: &[f64]) -> f64 {
     middle(&mut means)
 }
 
-/// The Hodges–Lehmann estimate of the shift from `from` to `to`: the median of all differences.
-pub fn shift(from: &[f64], to: &[f64]) -> f64 {
-    let mut differences: Vec<f64> = to.iter().flat_map(|t| from.iter().map(move |f| t - f)).collect();
-    middle(&mut differences)
-}
-
 /// Indices of the values that lie apart: modified z-score above 3.5 (Iglewicz and Hoaglin 1993), from five
 /// values on.
 pub fn outliers(values: &[f64]) -> Vec<usize> {
@@ -95,43 +89,32 @@ const RESAMPLES: usize = 5000;
 /// Whole rounds are drawn, so that runs of one round, which shared the machine's mood, stay together.
 /// `statistic` gets the drawn round numbers; draws on which it is not finite are left out. `None` below two
 /// rounds.
-pub fn bootstrap(rounds: usize, mut statistic: impl FnMut(&[usize]) -> f64) -> Option<[f64; 2]> {
-    bootstrap_two(rounds, rounds, |draw, _| statistic(draw))
-}
-
-/// Like [`bootstrap`], for two samples of their own: their rounds are drawn apart.
-pub fn bootstrap_two(
-    first: usize,
-    second: usize,
-    statistic: impl FnMut(&[usize], &[usize]) -> f64,
-) -> Option<[f64; 2]> {
-    resampled(RESAMPLES, first, second, statistic)
+pub fn bootstrap(rounds: usize, statistic: impl FnMut(&[usize]) -> f64) -> Option<[f64; 2]> {
+    resampled(RESAMPLES, rounds, statistic)
 }
 
 fn resampled(
     resamples: usize,
-    first: usize,
-    second: usize,
-    mut statistic: impl FnMut(&[usize], &[usize]) -> f64,
+    rounds: usize,
+    mut statistic: impl FnMut(&[usize]) -> f64,
 ) -> Option<[f64; 2]> {
-    if first < 2 || second < 2 {
+    if rounds < 2 {
         return None;
     }
     // A fixed seed: the same runs give the same interval.
     let mut random = Random(0x2545_f491_4f6c_dd1d);
-    let (mut one, mut two) = (vec![0; first], vec![0; second]);
+    let mut draw = vec![0; rounds];
     let mut values = Vec::with_capacity(resamples);
     for _ in 0..resamples {
-        one.iter_mut().for_each(|round| *round = random.below(first));
-        two.iter_mut().for_each(|round| *round = random.below(second));
-        let value = statistic(&one, &two);
+        draw.iter_mut().for_each(|round| *round = random.below(rounds));
+        let value = statistic(&draw);
         if value.is_finite() {
             values.push(value);
         }
     }
     values.sort_by(f64::total_cmp);
     let last = values.len().checked_sub(1)?;
-    let tail = expanded_tail(first.min(second));
+    let tail = expanded_tail(rounds);
     let at = |share: f64| values[(last as f64 * share).round() as usize];
     Some([at(tail), at(1.0 - tail)])
 }
@@ -196,8 +179,8 @@ mod tests {
         let trials = 200;
         let hits = (0..trials).filter(|_| {
             let values: Vec<f64> = (0..n).map(|_| 10.0 + noise(&mut random)).collect();
-            let draws = |draw: &[usize], _: &[usize]| centre(&pick(&values, draw));
-            let [low, high] = resampled(1000, n, n, draws).unwrap();
+            let draws = |draw: &[usize]| centre(&pick(&values, draw));
+            let [low, high] = resampled(1000, n, draws).unwrap();
             low <= 10.0 && 10.0 <= high
         });
         hits.count() as f64 / f64::from(trials)
@@ -236,7 +219,7 @@ mod tests {
                         - 1.0
                 })
                 .collect();
-            resampled(1000, 20, 20, |draw, _| centre(&pick(&ratios, draw))).unwrap()[0] > 0.0
+            resampled(1000, 20, |draw| centre(&pick(&ratios, draw))).unwrap()[0] > 0.0
         });
         assert!(covered.count() >= 95);
     }
@@ -252,7 +235,6 @@ mod tests {
             centre(&[1.0, 1.1, 0.9, 1.0, 1.05, 50.0]) < 1.2,
             "one disturbed run moves it little"
         );
-        assert_eq!(shift(&[1.0, 2.0, 3.0], &[11.0, 12.0, 13.0]), 10.0);
     }
 
     #[test]

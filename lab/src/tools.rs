@@ -28,7 +28,6 @@ const PACKAGES: &[(&str, &str)] = &[
     ("systemd-nspawn", "systemd-container"),
     ("unshare", "util-linux"),
     ("nsenter", "util-linux"),
-    ("blockdev", "util-linux"),
     ("vmtouch", "vmtouch"),
     ("preload", "preload"),
     ("e4defrag", "e2fsprogs"),

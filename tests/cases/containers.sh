@@ -68,6 +68,15 @@ echo ID=small >root/etc/os-release
 cat >root/opt/work.pl <<'P'
 open F, q(<), q(/opt/data); 1 while sysread F, $b, 65536;
 P
+# It takes 40 MiB, and says whether it may write to its root, how much memory it may have, and whether anything was killed for that.
+cat >root/opt/limits.pl <<'P'
+open F, q(<), q(/dev/zero); sysread F, $memory, 40 << 20;
+open F, q(<), q(/opt/data); 1 while sysread F, $b, 65536;
+open F, q(>), q(/opt/new) or print "$!\n";
+open F, q(<), q(/sys/fs/cgroup/memory.max); print <F>;
+open F, q(<), q(/sys/fs/cgroup/memory.events); print grep /oom_kill/, <F>;
+exit 7;
+P
 tar -C root -cf small.tar .
 # What no container may have read.
 head -c 3M /dev/urandom >/root/secret

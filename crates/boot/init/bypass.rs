@@ -1,7 +1,7 @@
 //! Whether this boot is bypassed, found out before headstart is executed: by a file of five lines
 //! (`headstart_store::Bypass`), or because nothing is known of boots and nothing could be kept.
 
-use super::{MOST_AHEAD, ask_for, call, close, number, open, path, room};
+use super::{MOST_AHEAD, ask_for, call, close, syscall, open, path, room};
 use core::ffi::{CStr, c_char};
 use core::mem::MaybeUninit;
 
@@ -54,7 +54,7 @@ pub fn is_bypassed(is_said: impl FnOnce() -> bool) -> bool {
         let proc = c"proc".as_ptr() as usize;
         let arguments = [proc, c"/proc".as_ptr() as usize, proc, NOSUID_NODEV_NOEXEC, 0];
         // SAFETY: strings, and no data.
-        unsafe { call(number::MOUNT, arguments) };
+        unsafe { call(syscall::MOUNT, arguments) };
         draw()
     });
     draw.and_then(|draw| draw.checked_rem(every))
@@ -67,7 +67,7 @@ fn is_in_vain() -> bool {
     let mut facts = [0u64; 15];
     let arguments = [STATE.as_ptr() as usize, facts.as_mut_ptr() as usize, 0, 0, 0];
     // SAFETY: a string, and room for a `struct statfs`.
-    if open(PLAN).map(close).is_some() || unsafe { call(number::STATFS, arguments) } < 0 {
+    if open(PLAN).map(close).is_some() || unsafe { call(syscall::STATFS, arguments) } < 0 {
         return false;
     }
     let [kind, block, _, free_blocks, _, inodes, free_inodes, ..] = facts;
@@ -98,7 +98,7 @@ fn is_this_kernel(line: &mut impl Iterator<Item = u8>) -> bool {
     let mut room = Room::uninit();
     // SAFETY: room for a `struct utsname`, which the kernel fills.
     unsafe {
-        call(number::UNAME, [room.as_mut_ptr() as usize, 0, 0, 0, 0]);
+        call(syscall::UNAME, [room.as_mut_ptr() as usize, 0, 0, 0, 0]);
         let mut release = room.as_ptr().cast::<u8>().add(2 * TEXT);
         while *release != 0 {
             if line.next() != Some(*release) {
@@ -254,7 +254,7 @@ fn next(file: i32, room: &mut Room) -> &[u8] {
     let arguments = [file as usize, room.as_mut_ptr() as usize, size_of::<Room>(), 0, 0];
     // SAFETY: room for so many bytes, of which the kernel has filled as many as it says.
     unsafe {
-        let length = call(number::READ, arguments);
+        let length = call(syscall::READ, arguments);
         core::slice::from_raw_parts(room.as_ptr().cast(), usize::try_from(length).unwrap_or(0))
     }
 }

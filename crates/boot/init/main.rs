@@ -31,7 +31,7 @@ include!("../../store/src/name_of_boots.rs");
 
 mod ahead;
 mod bypass;
-mod number;
+mod syscall;
 mod room;
 mod wait;
 #[path = "../../system/src/own_program/way.rs"]
@@ -185,7 +185,7 @@ fn say(descriptor: usize, text: &CStr) {
     // SAFETY: a string of this length. Without such a descriptor nobody is told.
     unsafe {
         call(
-            number::WRITE,
+            syscall::WRITE,
             [descriptor, text.as_ptr() as usize, text.count_bytes(), 0, 0],
         )
     };
@@ -194,7 +194,7 @@ fn say(descriptor: usize, text: &CStr) {
 fn end(status: usize) -> ! {
     loop {
         // SAFETY: ends this process.
-        unsafe { call(number::EXIT, [status, 0, 0, 0, 0]) };
+        unsafe { call(syscall::EXIT, [status, 0, 0, 0, 0]) };
     }
 }
 
@@ -212,7 +212,7 @@ unsafe fn become_program(path: &CStr, arguments: *const *const c_char, environme
             0,
             0,
         ];
-        call(number::EXECVE, arguments);
+        call(syscall::EXECVE, arguments);
     }
 }
 
@@ -229,7 +229,7 @@ unsafe extern "C" fn start(stack: *mut usize) -> ! {
         (arguments, arguments.add(*stack + 1))
     };
     // SAFETY: no arguments.
-    if unsafe { call(number::GETPID, [0; 5]) } != 1 {
+    if unsafe { call(syscall::GETPID, [0; 5]) } != 1 {
         // SAFETY: as many arguments as there are said to be.
         if unsafe { *stack == 2 && bypass::begins_with(*arguments.add(1), b"--decide\0") } {
             if is_there(CRASHED) {
@@ -300,7 +300,7 @@ fn whole() -> ! {
     let least = number(0x28, 8) + number(0x3a, 2) * number(0x3c, 2);
     let size = open(ITSELF).map_or(0, |file| {
         // SAFETY: only asks where the end is.
-        let size = unsafe { call(number::LSEEK, [file as usize, 0, SEEK_END, 0, 0]) };
+        let size = unsafe { call(syscall::LSEEK, [file as usize, 0, SEEK_END, 0, 0]) };
         close(file);
         usize::try_from(size).unwrap_or(0)
     });
@@ -345,7 +345,7 @@ fn open(path: &CStr) -> Option<i32> {
 
 fn open_as(path: &CStr, flags: usize) -> Option<i32> {
     // SAFETY: a string.
-    let file = unsafe { call(number::OPENAT, [AT_FDCWD, path.as_ptr() as usize, flags, 0, 0]) };
+    let file = unsafe { call(syscall::OPENAT, [AT_FDCWD, path.as_ptr() as usize, flags, 0, 0]) };
     i32::try_from(file).ok().filter(|file| *file >= 0)
 }
 
@@ -360,11 +360,11 @@ fn start_headstart(
     let mut pipe = [0i32; 2];
     let flags = O_NONBLOCK | O_CLOEXEC;
     // SAFETY: a place for two descriptors.
-    if unsafe { call(number::PIPE2, [pipe.as_mut_ptr() as usize, flags, 0, 0, 0]) } < 0 {
+    if unsafe { call(syscall::PIPE2, [pipe.as_mut_ptr() as usize, flags, 0, 0, 0]) } < 0 {
         return;
     }
     // SAFETY: forks; memory is not shared.
-    match unsafe { call(number::CLONE, [SIGCHLD, 0, 0, 0, 0]) } {
+    match unsafe { call(syscall::CLONE, [SIGCHLD, 0, 0, 0, 0]) } {
         0 => {
             close(pipe[0]);
             first();
@@ -391,9 +391,9 @@ fn join_process_1() {
     };
     // SAFETY: descriptors of this process's own, which has one thread, and a string.
     unsafe {
-        if call(number::SETNS, [mounts as usize, CLONE_NEWNS, 0, 0, 0]) == 0 {
-            call(number::FCHDIR, [root as usize, 0, 0, 0, 0]);
-            call(number::CHROOT, [c".".as_ptr() as usize, 0, 0, 0, 0]);
+        if call(syscall::SETNS, [mounts as usize, CLONE_NEWNS, 0, 0, 0]) == 0 {
+            call(syscall::FCHDIR, [root as usize, 0, 0, 0, 0]);
+            call(syscall::CHROOT, [c".".as_ptr() as usize, 0, 0, 0, 0]);
         }
     }
     close(mounts);
@@ -402,7 +402,7 @@ fn join_process_1() {
 
 fn close(descriptor: i32) {
     // SAFETY: one of this program's own, and not used any more.
-    unsafe { call(number::CLOSE, [descriptor as usize, 0, 0, 0, 0]) };
+    unsafe { call(syscall::CLOSE, [descriptor as usize, 0, 0, 0, 0]) };
 }
 
 /// Waits for the word that releases, the end of who could give it, or as long as [`Wait`] says, and closes
@@ -417,7 +417,7 @@ fn wait(pipe: i32, limit: fn(i64) -> Wait) {
         let mut words = MaybeUninit::<[u8; WORDS]>::uninit();
         let arguments = [pipe as usize, words.as_mut_ptr() as usize, WORDS, 0, 0];
         // SAFETY: room for so many bytes.
-        let there = unsafe { call(number::READ, arguments) };
+        let there = unsafe { call(syscall::READ, arguments) };
         let goes_on = match there {
             1.. => {
                 // SAFETY: the kernel has filled as many bytes as it says.
@@ -446,7 +446,7 @@ fn now_ns() -> Option<i64> {
     let mut now = [0i64; 2];
     let arguments = [CLOCK_MONOTONIC, now.as_mut_ptr() as usize, 0, 0, 0];
     // SAFETY: room for a `struct timespec` of 64 bits each.
-    if unsafe { call(number::CLOCK_GETTIME, arguments) } < 0 {
+    if unsafe { call(syscall::CLOCK_GETTIME, arguments) } < 0 {
         return None;
     }
     Some(now[0].wrapping_mul(1_000_000_000).wrapping_add(now[1]))
@@ -468,15 +468,15 @@ fn is_readable(descriptor: i32, within_ms: i64) -> bool {
     let limit = [within_ms / 1000, within_ms % 1000 * 1_000_000];
     let arguments = [&raw mut poll as usize, 1, limit.as_ptr() as usize, 0, 0];
     // SAFETY: one descriptor to look at, and a `struct timespec` of 64 bits each.
-    unsafe { call(number::PPOLL, arguments) > 0 }
+    unsafe { call(syscall::PPOLL, arguments) > 0 }
 }
 
 /// Becomes headstart, which gets the end of the pipe to tell by, and no other descriptor of this program's.
 fn child(tell: i32, began_ns: Option<i64>, environment: *const *const c_char) {
     // SAFETY: changes a flag of this process's own descriptor, which is to be there after the execution.
-    unsafe { call(number::FCNTL, [tell as usize, F_SETFD, 0, 0, 0]) };
+    unsafe { call(syscall::FCNTL, [tell as usize, F_SETFD, 0, 0, 0]) };
     // SAFETY: no arguments. A terminal's signals are not for the child.
-    unsafe { call(number::SETSID, [0; 5]) };
+    unsafe { call(syscall::SETSID, [0; 5]) };
     let (mut pipe, mut began) = ([0u8; DIGITS], [0u8; DIGITS]);
     let pipe = in_digits(tell.into(), &mut pipe);
     // Where there is no clock, 0 is not believed.
@@ -545,12 +545,12 @@ fn ask_for(path: &CStr, most: usize) -> bool {
 fn ask_for_open(descriptor: i32, most: usize) {
     let file = descriptor as usize;
     // SAFETY: only asks where the end is.
-    let size = unsafe { call(number::LSEEK, [file, 0, SEEK_END, 0, 0]) };
+    let size = unsafe { call(syscall::LSEEK, [file, 0, SEEK_END, 0, 0]) };
     let size = usize::try_from(size).unwrap_or(0);
     let mut offset = 0;
     while offset < size && offset < most {
         // SAFETY: an advice.
-        unsafe { call(number::FADVISE, [file, offset, CHUNK, POSIX_FADV_WILLNEED, 0]) };
+        unsafe { call(syscall::FADVISE, [file, offset, CHUNK, POSIX_FADV_WILLNEED, 0]) };
         offset += CHUNK;
     }
     close(descriptor);

@@ -3,7 +3,7 @@
 
 use crate::boot::{Boot, StateId};
 use crate::boot_report::BootReport;
-use crate::end::{End, Why};
+use crate::end_of_boot::{End, Why};
 use crate::manager::Manager;
 use crate::marks::{self, monotonic_ns};
 use crate::persistence::Persistence;

@@ -23,7 +23,7 @@ mod bus;
 pub mod cmdline;
 pub mod decision;
 pub mod early_bypass;
-mod end;
+mod end_of_boot;
 mod finish;
 mod guard;
 mod image;

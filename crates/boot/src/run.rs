@@ -5,7 +5,7 @@ use crate::boot_report::{BootReport, WayIn};
 use crate::boot_signs::BootSigns;
 use crate::cmdline::{self, Wish, wish};
 use crate::decision;
-use crate::end::{self, End, Why};
+use crate::end_of_boot::{self, End, Why};
 use crate::guard::longest_wait;
 use crate::install;
 use crate::manager::Manager;
@@ -132,7 +132,7 @@ pub fn run(store: &Store, place: WayIn, waiters: Waiters, began_ns: Option<u64>)
     let was_exact = exact.is_some();
     let why = boot.watch(&mut recording, &mut end);
     // It is over by itself after so long.
-    let was_exact = was_exact && end.age() < end::LIMIT;
+    let was_exact = was_exact && end.age() < end_of_boot::LIMIT;
     drop(exact);
     boot.spent_so_far();
     boot.tell_of_early(&recording);
@@ -207,7 +207,7 @@ pub fn has_one_processor() -> bool {
 fn options(activity: bool) -> Options {
     Options {
         activity,
-        limit: end::LONGEST,
+        limit: end_of_boot::LONGEST,
         early_instance: Some(EARLY_INSTANCE.into()),
         ..Options::system()
     }
@@ -299,7 +299,9 @@ impl Boot<'_> {
     fn map_nothing_around_faults(&self) -> Option<NoFaultAround> {
         let is_due = self.start.is_to_be_exact();
         // Where it cannot be, the boot is recorded as others are.
-        is_due.then(|| NoFaultAround::start(end::LIMIT).ok()).flatten()
+        is_due
+            .then(|| NoFaultAround::start(end_of_boot::LIMIT).ok())
+            .flatten()
     }
 
     /// Notes what came of a trace instance of the kernel command line.
@@ -337,7 +339,7 @@ impl Boot<'_> {
             }
             let most = match somebody_waits {
                 true => BARRIER_LOOK_EVERY,
-                false if end.age() < end::LIMIT => LOOK_EVERY,
+                false if end.age() < end_of_boot::LIMIT => LOOK_EVERY,
                 false => LOOK_LATE_EVERY,
             };
             let looks_in = self.start.replay().and_then(Replays::looks_in);

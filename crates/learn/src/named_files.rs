@@ -56,30 +56,19 @@ mod tests {
     use crate::learn;
     use crate::tests::options;
     use headstart_model::profile::Policy;
-    use headstart_model::trace::{Lookup, LookupKind, Mapping, Process};
+    use headstart_model::trace::{Lookup, LookupKind, Mapping};
     use headstart_model::{FilePath, Key, NamedFiles, PageRange, Profile, Trace, testing};
 
     /// A start of a program that looks these up and maps the last one, which is a file.
     fn trace(looked_up: &[&str], mapped: &str) -> Trace {
         let mut trace = testing::trace();
-        trace.processes = vec![Process {
-            pid: 1,
-            parent: None,
-            start_ns: 0,
-            executable: "/usr/bin/cat".into(),
-        }];
-        trace.lookups = looked_up
-            .iter()
-            .map(|path| Lookup {
-                time_ns: 1,
-                process: 0,
-                path: FilePath::from(*path),
-                kind: LookupKind::Open,
-                found: true,
-            })
-            .collect();
+        trace.processes[0].executable = "/usr/bin/cat".into();
+        let opened = |path: &&str| Lookup {
+            kind: LookupKind::Open,
+            ..testing::lookup(0, path)
+        };
+        trace.lookups = looked_up.iter().map(opened).collect();
         trace.files = vec![testing::file(mapped)];
-        trace.uses = Vec::new();
         trace.mappings = vec![Mapping {
             file: 0,
             pages: PageRange::new(0, 4),

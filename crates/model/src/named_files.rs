@@ -169,10 +169,9 @@ fn without(mut draft: PlanDraft, left_out: &[bool]) -> PlanDraft {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Key;
     use crate::machine::FirstTouch;
-    use crate::plan::{PlanDevice, PlanFileEntry, Touch};
-    use crate::testing::DISK;
+    use crate::plan::Touch;
+    use crate::testing::{DISK, draft as draft_of, planned};
 
     #[test]
     fn a_path_is_named_by_itself_or_by_a_directory_above_it() {
@@ -188,36 +187,17 @@ mod tests {
     }
 
     fn draft() -> PlanDraft {
-        let file = |path: &str| PlanFileEntry {
-            path: path.into(),
-            device: 0,
-            inode: 1,
-            generation: 0,
-            size: 1 << 20,
-            mtime_ns: 0,
-        };
         let data = |file| Request::new(RequestKind::Data, file, 4096);
         let metadata = Request::new(RequestKind::Metadata, NO_FILE, 4096);
-        PlanDraft {
+        let follows = Request {
+            follows: true,
+            ..data(0)
+        };
+        let requests = vec![metadata, metadata, data(1), follows, data(2), data(0), data(0)];
+        let files = ["/own", "/d/big", "/other"].map(planned).to_vec();
+        let mut draft = PlanDraft {
             budget: 5 * 4096,
             cut: 5,
-            devices: vec![PlanDevice {
-                hold: 4,
-                ..PlanDevice::new("/".into(), DISK)
-            }],
-            files: ["/own", "/d/big", "/other"].map(file).to_vec(),
-            requests: vec![
-                metadata,
-                metadata,
-                data(1),
-                Request {
-                    follows: true,
-                    ..data(0)
-                },
-                data(2),
-                data(0),
-                data(0),
-            ],
             named: vec![1, 2, 4],
             fills: vec![Fill {
                 device: 0,
@@ -230,8 +210,10 @@ mod tests {
                     .map(|(offset, request)| Touch { offset, request })
                     .to_vec(),
             }],
-            ..PlanDraft::new(Key::new("k").unwrap(), 4096)
-        }
+            ..draft_of(DISK, files, requests)
+        };
+        draft.devices[0].hold = 4;
+        draft
     }
 
     fn of_start(names: &[&str]) -> Option<PlanDraft> {

@@ -1,38 +1,27 @@
 //! What does not fit a plan is left out of it.
 
+use crate::tests::facts;
 use crate::{PlanOptions, Want, plan, wanted};
-use headstart_model::machine::{Device, Extent, FileFacts, Machine, PathKind};
+use headstart_model::machine::{Device, Extent, FileFacts, Machine};
 use headstart_model::{FilePath, limits, testing};
 
 fn device(mount: &str, minor: usize) -> Device {
     Device {
-        major: 8,
         minor: minor as u32,
-        node: "/dev/sda".into(),
         mount_point: mount.into(),
-        fstype: "xfs".into(),
-        uuid: [1; 16],
-        cost: testing::FLASH,
-        first_touch: None,
-        request_limit: 128 << 10,
-        sequential_cutoff: None,
         metadata_by_block: false,
+        ..testing::machine(testing::FLASH, "xfs", Vec::new())
+            .devices
+            .remove(0)
     }
 }
 
 fn file(path: &FilePath, device: usize) -> FileFacts {
     FileFacts {
-        path: path.clone(),
-        found: PathKind::File,
         device: Some(device as u32),
-        inode: 12,
-        generation: 1,
-        size: 1 << 20,
-        mtime_ns: 5,
-        owner: 0,
-        others_may_write: false,
-        extents: Vec::new(),
-        metadata: Vec::new(),
+        size: testing::VERSION.size,
+        mtime_ns: testing::VERSION.mtime_ns,
+        ..facts(&path.to_string(), &[], &[])
     }
 }
 

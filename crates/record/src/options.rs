@@ -64,8 +64,8 @@ pub enum Until {
 
 impl Options {
     /// The buffer for a command. An event has 64 bytes and the buffer is drained 100 times a second: it holds
-    /// the events of 17 ms at 1.9 million a second, as fast as two processors can make them
-    /// (`examples/cost.rs`), eight times the fastest start that was measured.
+    /// the events of 17 ms at 1.9 million a second, as fast as two processors can make them,
+    /// eight times the fastest start that was measured.
     pub const TREE_BUFFER_BYTES: usize = 2 << 20;
 
     /// The buffer for a boot, while the thread that drains it waits for the processor longer, and drains it

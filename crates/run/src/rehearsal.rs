@@ -7,7 +7,7 @@ use crate::supervised::Supervisor;
 use crate::supervisor::is_expected_as_this_process;
 use anyhow::{Context, Result, bail};
 use headstart_start::deadline::LastLimit;
-use headstart_system::blocked::Children;
+use headstart_system::blocked::children_cpu;
 use headstart_system::launch::{
     Child, Signals, background, forget_core, let_go_of_inherited, send as signal,
 };
@@ -74,7 +74,7 @@ fn rehearse_all() -> Result<()> {
     child.abandon().context("cannot tell a process to go on")?;
     let_go_of_inherited();
     let status = supervisor.wait()?;
-    let cpu_ns = Children::read().map_or(0, |all| all.cpu.as_nanos() as u64);
+    let cpu_ns = children_cpu().as_nanos() as u64;
     supervisor.say(Message::Ended(Ended { status, cpu_ns }));
     supervisor.wait_for_worker(None);
     match supervisor.failed() {

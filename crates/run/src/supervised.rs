@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use headstart_start::deadline::FINISH;
 use headstart_start::notes::complain;
 use headstart_store::Store;
-use headstart_system::blocked::Children;
+use headstart_system::blocked::children_cpu;
 use headstart_system::launch::{Change, Signals, change, reap_others, send as signal, stop_like};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
@@ -265,7 +265,7 @@ impl<'a> Supervisor<'a> {
             return self.say(Message::NotStarted);
         }
         // The command is the only child that was waited for.
-        let cpu_ns = Children::read().map_or(0, |all| all.cpu.as_nanos() as u64);
+        let cpu_ns = children_cpu().as_nanos() as u64;
         self.say(Message::Ended(Ended { status, cpu_ns }));
         if ending == Ending::WithCommand {
             self.wait_until_let_go();

@@ -227,7 +227,8 @@ mod tests {
     use headstart_model::Key;
     use headstart_model::machine::{Cost, FirstTouch};
     use headstart_model::outcome::Mode;
-    use headstart_model::plan::{Fill, PlanDevice, PlanDraft, PlanFile, PlanFileEntry, RequestKind, Touch};
+    use headstart_model::plan::{Fill, PlanFile, RequestKind, Touch};
+    use headstart_model::testing;
 
     const MS: u64 = 1_000_000;
 
@@ -243,21 +244,13 @@ mod tests {
             latency,
             depth,
         };
-        let draft = PlanDraft {
-            cut: 447,
-            devices: vec![PlanDevice::new("/".into(), cost)],
-            files: vec![PlanFileEntry {
-                path: "/f".into(),
-                device: 0,
-                inode: 1,
-                generation: 0,
-                size: 1 << 20,
-                mtime_ns: 0,
-            }],
-            requests: (0..447).map(request).collect(),
-            ..PlanDraft::new(Key::new("boot").unwrap(), 4096)
-        };
-        PlanFile::new(draft.to_bytes().unwrap())
+        let mut draft = testing::draft(
+            cost,
+            vec![testing::planned("/f")],
+            (0..447).map(request).collect(),
+        );
+        draft.key = testing::key("boot");
+        testing::plan_file(&draft)
     }
 
     fn alone(own_ms: u64, rest_ms: u64, blocked_ms: u64) -> Alone {

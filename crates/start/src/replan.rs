@@ -87,74 +87,28 @@ fn out_of_reach(old: &Data, new: &Data) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use headstart_model::Key;
-    use headstart_model::PageRange;
-    use headstart_model::machine::{Cost, DeviceClass};
-    use headstart_model::plan::{PlanDevice, PlanFileEntry};
-    use headstart_model::profile::{Need, Policy, Version, WeightedRange};
+    use headstart_model::testing;
 
-    fn profile(key: &Key, range: PageRange) -> Profile {
-        Profile {
-            entries: vec![Entry {
-                path: "/f".into(),
-                overlay: None,
-                need: Need::Open,
-                weight: 1.0,
-                first_use_ns: 0,
-                stage: 0,
-                version: Some(Version {
-                    size: 1 << 20,
-                    mtime_ns: 0,
-                    generation: 0,
-                }),
-                ranges: vec![WeightedRange {
-                    start: range.start,
-                    pages: range.pages() as u32,
-                    weight: 1.0,
-                    first_use_ns: 0,
-                    stage: 0,
-                }],
-                tail: None,
-                touches: None,
-            }],
-            ..Profile::new(key.clone(), 4096, Policy::Decay)
-        }
+    fn profile() -> Profile {
+        testing::profile(vec![Entry {
+            ranges: vec![testing::range(0, 4, 1.0)],
+            ..testing::entry("/f")
+        }])
     }
 
-    fn planned(key: &Key, kinds: &[RequestKind]) -> PlanDraft {
+    fn planned(kinds: &[RequestKind]) -> PlanDraft {
         let length = |kind| if kind == RequestKind::Data { 4096 } else { 0 };
-        let cost = Cost {
-            class: DeviceClass::Flash,
-            bandwidth: 1e9,
-            latency: 1e-4,
-            depth: 8,
-        };
-        PlanDraft {
-            cut: kinds.len() as u32,
-            devices: vec![PlanDevice::new("/".into(), cost)],
-            files: vec![PlanFileEntry {
-                path: "/f".into(),
-                device: 0,
-                inode: 1,
-                generation: 0,
-                size: 1 << 20,
-                mtime_ns: 0,
-            }],
-            requests: kinds
-                .iter()
-                .map(|kind| Request::new(*kind, 0, length(*kind)))
-                .collect(),
-            ..PlanDraft::new(key.clone(), 4096)
-        }
+        let request = |kind: &RequestKind| Request::new(*kind, 0, length(*kind));
+        let requests = kinds.iter().map(request).collect();
+        testing::draft(testing::FLASH, vec![testing::planned("/f")], requests)
     }
 
     #[test]
     fn files_that_are_all_gone_do_not_empty_a_plan() {
-        let key = Key::new("k").unwrap();
-        let profile = profile(&key, PageRange::new(0, 4));
+        let profile = profile();
         let (mut notes, mut kept) = (Notes::default(), None);
         let mut planning = |kinds: &[RequestKind]| {
-            let new = replacing(kept.as_ref(), &profile, &planned(&key, kinds), &mut notes).unwrap();
+            let new = replacing(kept.as_ref(), &profile, &planned(kinds), &mut notes).unwrap();
             kept = new.or(kept.take());
             kept.as_ref().unwrap().plan().unwrap().request_count()
         };
@@ -167,15 +121,14 @@ mod tests {
 
     #[test]
     fn a_plan_does_not_outlast_what_the_profile_wants_of_it() {
-        let key = Key::new("k").unwrap();
-        let mut profile = profile(&key, PageRange::new(0, 4));
+        let mut profile = profile();
         profile.entries.push(Entry {
             path: "/g".into(),
             ..profile.entries[0].clone()
         });
         let (mut notes, mut kept) = (Notes::default(), None);
         let mut planning = |profile: &Profile, kinds: &[RequestKind]| {
-            let new = replacing(kept.as_ref(), profile, &planned(&key, kinds), &mut notes).unwrap();
+            let new = replacing(kept.as_ref(), profile, &planned(kinds), &mut notes).unwrap();
             kept = new.or(kept.take());
             kept.as_ref().unwrap().plan().unwrap().request_count()
         };

@@ -67,14 +67,6 @@ pub fn write_whole_by(
     replace(path, |temporary| fill(temporary, path, buffered, 0o600))
 }
 
-/// Makes a symbolic link to `target` in place of a file or a link that is there: as a file that is written
-/// whole.
-pub fn link_whole(target: &Path, path: &Path) -> Result<(), StoreError> {
-    replace(path, |temporary| {
-        std::os::unix::fs::symlink(target, temporary).map_err(|e| StoreError::io("create", path, e))
-    })
-}
-
 /// Has something made under another name, then gives it that of `path`.
 fn replace(path: &Path, make: impl FnOnce(&Path) -> Result<(), StoreError>) -> Result<(), StoreError> {
     let directory = match path.parent() {
@@ -276,22 +268,6 @@ mod tests {
             1,
             "no temporary file is left"
         );
-    }
-
-    #[test]
-    fn files_and_links_take_the_place_of_each_other() {
-        let dir = tempfile::tempdir().unwrap();
-        let (path, target) = (dir.path().join("f"), dir.path().join("target"));
-        std::fs::write(&target, "as it was").unwrap();
-        link_whole(&target, &path).unwrap();
-        assert_eq!(std::fs::read_link(&path).unwrap(), target);
-        write_whole_for(&path, b"program", 0o755).unwrap();
-        let facts = std::fs::symlink_metadata(&path).unwrap();
-        assert!(facts.is_file() && facts.permissions().mode() & 0o777 == 0o755);
-        assert_eq!(std::fs::read(&target).unwrap(), b"as it was");
-        link_whole(&target, &path).unwrap();
-        assert_eq!(std::fs::read_link(&path).unwrap(), target);
-        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
     }
 
     #[test]

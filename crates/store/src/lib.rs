@@ -48,7 +48,7 @@ pub use boot::Guard;
 pub use bypass::Bypass;
 pub use device::DeviceCost;
 pub use error::StoreError;
-pub use file::{link_whole, read_bounded, write_whole, write_whole_by, write_whole_for};
+pub use file::{read_bounded, write_whole, write_whole_by, write_whole_for};
 pub use keydir::{KeyDir, KeyLock, Loaded};
 pub use layout::NAME_OF_BOOTS;
 pub use limits::Limits;

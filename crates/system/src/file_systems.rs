@@ -17,32 +17,10 @@ pub enum Kind {
     Other,
 }
 
-/// Types and the magic numbers statfs(2) gives them (linux/magic.h). The ext family shares one number.
-const LOCAL: &[(&str, u64)] = &[
-    ("ext4", 0xEF53),
-    ("ext3", 0xEF53),
-    ("ext2", 0xEF53),
-    ("xfs", 0x5846_5342),
-    ("btrfs", 0x9123_683E),
-    ("f2fs", 0xF2F5_2010),
-    ("squashfs", 0x7371_7368),
-    ("erofs", 0xE0F5_E1E2),
-    ("overlay", 0x794C_7630),
-    ("iso9660", 0x9660),
-    ("udf", 0x1501_3346),
-    ("vfat", 0x4D44),
-    ("msdos", 0x4D44),
-    ("exfat", 0x2011_BAB0),
-    ("ntfs3", 0x7366_746E),
-    ("bcachefs", 0xCA45_1A4E),
-    ("jfs", 0x3153_464A),
-    ("nilfs2", 0x3434),
-    ("reiserfs", 0x5265_4973),
-    ("hfsplus", 0x482B),
-    ("hfs", 0x4244),
-    ("cramfs", 0x28CD_3D45),
-    ("romfs", 0x7275),
-    ("ubifs", 0x2405_1905),
+const LOCAL: &[&str] = &[
+    "ext4", "ext3", "ext2", "xfs", "btrfs", "f2fs", "squashfs", "erofs", "overlay", "iso9660", "udf", "vfat",
+    "msdos", "exfat", "ntfs3", "bcachefs", "jfs", "nilfs2", "reiserfs", "hfsplus", "hfs", "cramfs", "romfs",
+    "ubifs",
 ];
 
 /// File systems that a server answers for, by type. Their pages are in the page cache, and what is learned of
@@ -54,27 +32,13 @@ const REMOTE: &[&str] = &[
 /// FUSE file systems that hold no files: what is read there is made up at each read.
 const NEVER: &[&str] = &["fuse.lxcfs", "fuse.portal"];
 
-const MEMORY: &[(&str, u64)] = &[
-    ("tmpfs", 0x0102_1994),
-    ("devtmpfs", 0x0102_1994),
-    ("ramfs", 0x8584_58F6),
-    ("rootfs", 0x8584_58F6),
-];
+const MEMORY: &[&str] = &["tmpfs", "devtmpfs", "ramfs", "rootfs"];
 
 /// What reading from a file system of that type means; unknown types are [`Kind::Other`].
 pub fn kind_of(fstype: &str) -> Kind {
-    kind(|(name, _)| *name == fstype)
-}
-
-/// The same from a magic number of statfs(2).
-pub fn kind_of_magic(magic: u64) -> Kind {
-    kind(|(_, number)| *number == magic)
-}
-
-fn kind(matches: impl Fn(&(&str, u64)) -> bool) -> Kind {
-    if LOCAL.iter().any(&matches) {
+    if LOCAL.contains(&fstype) {
         Kind::Local
-    } else if MEMORY.iter().any(&matches) {
+    } else if MEMORY.contains(&fstype) {
         Kind::Memory
     } else {
         Kind::Other

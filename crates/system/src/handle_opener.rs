@@ -13,7 +13,7 @@ use crate::files::{self, Type};
 use crate::handle::Handle;
 use crate::mounts::{Mount, MountTable};
 use crate::open::{Expect, Opened, Skip, local_mount, open_pinned, open_root, stat_pin};
-use crate::skip::skip;
+use crate::why_not_opened::skip;
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

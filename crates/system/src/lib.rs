@@ -41,9 +41,9 @@ pub mod read_ahead;
 pub mod residency;
 pub mod resolve;
 pub mod secrets;
-mod skip;
 pub mod snapshot;
 pub mod sys;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod thread;
+mod why_not_opened;

@@ -10,7 +10,7 @@
 use crate::files::{self, Stat, Type};
 use crate::mounts::{Inside, Kind, Mount, MountTable};
 use crate::open_cost::OPENS;
-use crate::skip::skip;
+use crate::why_not_opened::skip;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 use std::io::IoSliceMut;
@@ -19,7 +19,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Instant;
 
-pub use crate::skip::Skip;
+pub use crate::why_not_opened::Skip;
 
 /// What a file is expected to be; `None` is not checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

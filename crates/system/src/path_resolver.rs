@@ -12,7 +12,7 @@
 use crate::files::Stat;
 use crate::mounts::{INSIDE, Inside, LOOK, MountTable};
 use crate::open::{Skip, inside_local, pin, stat_pin};
-use crate::skip::skip;
+use crate::why_not_opened::skip;
 use io_uring::{IoUring, Probe, cqueue, opcode, types};
 use rustix::io::Errno;
 use std::ffi::CString;

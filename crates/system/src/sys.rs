@@ -375,14 +375,14 @@ pub fn probe(number: libc::c_long) -> i32 {
     }
 }
 
-/// rusage of the waited-for children: (major faults, user + system time in ns).
-pub fn children() -> io::Result<(u64, u64)> {
+/// User and system time of the waited-for children, ns.
+pub fn children_cpu_ns() -> io::Result<u64> {
     // SAFETY: all-zero bytes are a valid rusage.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: the kernel writes a struct rusage.
     check(unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage) }.into())?;
     let ns = |t: libc::timeval| t.tv_sec as u64 * 1_000_000_000 + t.tv_usec as u64 * 1000;
-    Ok((usage.ru_majflt as u64, ns(usage.ru_utime) + ns(usage.ru_stime)))
+    Ok(ns(usage.ru_utime) + ns(usage.ru_stime))
 }
 
 fn check(result: libc::c_long) -> io::Result<libc::c_long> {

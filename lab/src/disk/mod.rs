@@ -10,7 +10,6 @@ mod block;
 mod check;
 mod clock;
 mod delta;
-mod needed;
 mod serve;
 
 use std::fs::{self, File, OpenOptions};
@@ -26,7 +25,6 @@ use rustix::fs::OFlags;
 pub use backing::{Backing, Writes};
 pub use check::{Check, LATENCY_LIMIT_US, TOLERANCE, check};
 pub use clock::{Clock, Entry};
-pub use needed::{needed_by_log, needed_by_trace};
 pub use serve::{FILE, Server};
 
 use crate::model::{MAX_REQUEST, Model, Nanos};

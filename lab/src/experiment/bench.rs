@@ -37,7 +37,6 @@ pub fn side_by_side(
                     memory_mb: None,
                     processors: None,
                     cache: None,
-                    install: Vec::new(),
                 });
             }
         }
@@ -57,14 +56,10 @@ pub fn side_by_side(
         base,
         rounds,
         asked: None,
-        drop: 0,
         seed: 1,
         limit: machine::LIMIT,
         from: None,
-        until: None,
         cases,
-        changes: Vec::new(),
-        published: Vec::new(),
         goals: Vec::new(),
     })
 }

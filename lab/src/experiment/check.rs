@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 use super::{Case, Experiment, Options};
 use crate::kind::Kind;
 use crate::machine::{self, Place};
+use crate::setup::Setup;
 use crate::{image, paths, tools};
 
 /// Space an image may need while it is built: packages, root directory and image.
@@ -42,12 +43,8 @@ pub fn check(experiment: &Experiment, options: &Options) -> Result<()> {
         let requires: Vec<&str> = setup.requires.iter().map(String::as_str).collect();
         tools::require(&requires).with_context(own)?;
     }
-    let changes = experiment.changes.iter().flat_map(|c| &c.install);
-    for command in experiment.cases.iter().flat_map(|c| &c.install).chain(changes) {
-        check_command(command).context("install")?;
-    }
     for case in &experiment.cases {
-        check_marks(experiment, case).with_context(|| case.title())?;
+        check_mark(experiment, case).with_context(|| case.title())?;
         check_installed(experiment, case).with_context(|| case.title())?;
         let spec = experiment.spec(case, out)?;
         for setup in &experiment.setups {
@@ -73,19 +70,17 @@ pub fn check(experiment: &Experiment, options: &Options) -> Result<()> {
     )
 }
 
-/// The marks that the measured time begins and ends with can come.
-fn check_marks(experiment: &Experiment, case: &Case) -> Result<()> {
+/// The mark that the measured time begins with can come.
+fn check_mark(experiment: &Experiment, case: &Case) -> Result<()> {
     let signs = case.recipe.boot.iter().flat_map(|boot| &boot.marks);
     let mut known: Vec<&str> = signs.map(|sign| sign.mark.as_str()).collect();
     known.extend(case.machine.marks());
-    for (key, mark) in [("from", &experiment.from), ("until", &experiment.until)] {
-        if let Some(mark) = mark.as_deref().filter(|mark| !known.contains(mark)) {
-            let there = match known.join(", ") {
-                none if none.is_empty() => "it has none".to_owned(),
-                some => format!("there are {some}"),
-            };
-            bail!("{key} = {mark:?} is no mark of this machine: {there}");
-        }
+    if let Some(mark) = experiment.from.as_deref().filter(|mark| !known.contains(mark)) {
+        let there = match known.join(", ") {
+            none if none.is_empty() => "it has none".to_owned(),
+            some => format!("there are {some}"),
+        };
+        bail!("from = {mark:?} is no mark of this machine: {there}");
     }
     Ok(())
 }
@@ -95,20 +90,15 @@ fn check_installed(experiment: &Experiment, case: &Case) -> Result<()> {
     if case.machine != Kind::Chroot || !case.fs.is_read_only() {
         return Ok(());
     }
-    let setup = experiment
-        .setups
-        .iter()
-        .find(|s| !s.install.is_empty() || !s.learn.is_empty());
-    let who = match setup {
-        Some(setup) => format!("setup {}", setup.name),
-        None if !case.install.is_empty() => "install".to_owned(),
-        None if !experiment.changes.is_empty() => "change".to_owned(),
-        None => return Ok(()),
-    };
-    bail!(
-        "{who}: nothing can be installed into {}: it cannot be written",
-        case.fs
-    )
+    let installs = |setup: &&Setup| !(setup.install.is_empty() && setup.learn.is_empty());
+    match experiment.setups.iter().find(installs) {
+        None => Ok(()),
+        Some(setup) => bail!(
+            "setup {}: nothing can be installed into {}: it cannot be written",
+            setup.name,
+            case.fs
+        ),
+    }
 }
 
 /// A command's placeholders are known, and a program of the host's is installed.
@@ -202,7 +192,6 @@ mod tests {
             memory_mb: Some(memory_mb),
             processors: None,
             cache: None,
-            install: Vec::new(),
         };
         let said = check_memory(&case(1 << 30)).unwrap_err().to_string();
         assert!(

@@ -11,7 +11,7 @@ use anyhow::{Context, Error, Result, anyhow};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{Case, Change, Experiment, Goal, Published};
+use super::{Case, Experiment, Goal};
 use crate::image::{Fs, Recipe};
 use crate::kind::Kind;
 use crate::model::Model;
@@ -31,22 +31,13 @@ struct File {
     setups: Spanned<Vec<Spanned<String>>>,
     base: Option<Spanned<String>>,
     rounds: Spanned<usize>,
-    #[serde(default)]
-    drop: usize,
     #[serde(default = "first_seed")]
     seed: u64,
     #[serde(default = "five_minutes")]
     limit_seconds: Spanned<u64>,
     from: Option<String>,
-    until: Option<String>,
-    #[serde(default)]
-    install: Vec<Vec<String>>,
     #[serde(default)]
     case: Vec<Spanned<CaseFile>>,
-    #[serde(default)]
-    change: Vec<Spanned<Change>>,
-    #[serde(default)]
-    published: Vec<Spanned<Published>>,
     #[serde(default)]
     goal: Vec<Spanned<Goal>>,
 }
@@ -63,8 +54,6 @@ struct CaseFile {
     memory_mb: Option<u64>,
     processors: Option<NonZeroU8>,
     cache: Option<Cache>,
-    #[serde(default)]
-    install: Vec<Vec<String>>,
 }
 
 fn first_seed() -> u64 {
@@ -101,10 +90,7 @@ fn parse(text: &str, path: &Path) -> Result<Experiment> {
     let base = source.base(&file, &names)?;
     source.check_rounds(&file)?;
     let cases = source.cases(&file)?;
-    source.check_published(&file, &names, &cases)?;
     source.check_goals(&file, &names, &cases)?;
-    let mut changes: Vec<Change> = file.change.into_iter().map(Spanned::into_inner).collect();
-    changes.sort_by_key(|change| change.before_round);
     Ok(Experiment {
         name: path
             .file_stem()
@@ -115,13 +101,9 @@ fn parse(text: &str, path: &Path) -> Result<Experiment> {
         base,
         rounds: *file.rounds.get_ref(),
         asked: None,
-        drop: file.drop,
         seed: file.seed,
         limit: Duration::from_secs(*file.limit_seconds.get_ref()),
         from: file.from,
-        until: file.until,
-        changes,
-        published: file.published.into_iter().map(Spanned::into_inner).collect(),
         goals: file.goal.into_iter().map(Spanned::into_inner).collect(),
         setups,
         cases,
@@ -192,14 +174,6 @@ impl Source<'_> {
         if *file.limit_seconds.get_ref() == 0 {
             return Err(self.refuse(file.limit_seconds.span(), "limit_seconds", "0; at least 1"));
         }
-        let rounds = file.drop + file.rounds.get_ref();
-        for change in &file.change {
-            let before_round = change.get_ref().before_round;
-            if !(1..=rounds).contains(&before_round) {
-                let why = format!("{before_round}; there are rounds 1 to {rounds}");
-                return Err(self.refuse(change.span(), "change.before_round", why));
-            }
-        }
         Ok(())
     }
 
@@ -241,27 +215,7 @@ impl Source<'_> {
             memory_mb: case.memory_mb.or(file.memory_mb),
             processors: case.processors.or(file.processors),
             cache: case.cache,
-            install: file.install.iter().chain(&case.install).cloned().collect(),
         })
-    }
-
-    fn check_published(&self, file: &File, names: &[&str], cases: &[Case]) -> Result<()> {
-        for published in &file.published {
-            let (p, span) = (published.get_ref(), published.span());
-            for setup in p.setup.keys().chain([&p.base]) {
-                if !names.contains(&setup.as_str()) || !p.setup.contains_key(setup) {
-                    let why = format!(
-                        "no {setup:?} among this experiment's setups {} and the pairs given here",
-                        names.join(", ")
-                    );
-                    return Err(self.refuse(span, "published.setup", why));
-                }
-            }
-            if let Some(case) = p.case.keys().find(|name| !has(cases, name)) {
-                return Err(self.refuse(span, "published.case", format!("no case {case:?} here")));
-            }
-        }
-        Ok(())
     }
 
     fn check_goals(&self, file: &File, names: &[&str], cases: &[Case]) -> Result<()> {
@@ -304,16 +258,12 @@ mod tests {
     }
 
     #[test]
-    fn rounds_can_be_cut_but_not_below_a_change() {
+    fn rounds_can_be_cut() {
         let e = parse(GOOD, Path::new("e.toml")).unwrap().with_rounds(2).unwrap();
         assert_eq!((e.rounds, e.asked), (2, Some(3)));
         let e = e.with_rounds(3).unwrap();
         assert_eq!((e.rounds, e.asked), (3, None));
         assert!(e.with_rounds(0).unwrap_err().to_string().contains("--rounds 0"));
-        let text = format!("{GOOD}[[change]]\nbefore_round = 3\ninstall = []\n");
-        let e = parse(&text, Path::new("e.toml")).unwrap();
-        let error = e.with_rounds(2).unwrap_err().to_string();
-        assert!(error.contains("before round 3 would never be made"), "{error}");
     }
 
     #[test]
@@ -336,16 +286,16 @@ mod tests {
             setups.into_iter().map(|s| s.goes_on_from).collect::<Vec<_>>()
         };
         let named = |name: &str| Some(name.to_owned());
-        let setups = "'boot-headstart-1', 'boot-headstart', 'boot-headstart-5'";
-        assert_eq!(goes_on(setups), [None, named("headstart-1"), named("headstart")]);
-        assert_eq!(goes_on("'boot-headstart-5', 'boot-headstart-1'"), [None, None]);
+        let setups = "'boot-none', 'boot-headstart-init', 'boot-layout'";
+        assert_eq!(goes_on(setups), [None, None, named("headstart-init")]);
+        assert_eq!(goes_on("'boot-layout', 'boot-headstart-init'"), [None, None]);
     }
 
     #[test]
     fn an_earlier_build_gets_a_twin_of_each_setup_that_calls_headstart_and_is_not_for_this_one_only() {
         let text = GOOD.replace(
             "'none', 'headstart'",
-            "'none', 'boot-headstart-1', 'boot-headstart', 'layout', 'warm'",
+            "'none', 'headstart', 'replay-first', 'layout', 'warm'",
         );
         let e = parse(&text, Path::new("e.toml"))
             .unwrap()
@@ -354,14 +304,19 @@ mod tests {
         let setups: Vec<(&str, Option<&str>)> = e
             .setups
             .iter()
-            .map(|s| (s.name.as_str(), s.goes_on_from.as_deref()))
+            .map(|s| {
+                (
+                    s.name.as_str(),
+                    s.state_of.as_deref().or(s.goes_on_from.as_deref()),
+                )
+            })
             .collect();
         let expected = [
             ("none", None),
-            ("headstart-1", None),
-            ("headstart-1-earlier", None),
-            ("headstart", Some("headstart-1")),
-            ("headstart-earlier", Some("headstart-1-earlier")),
+            ("headstart", None),
+            ("headstart-earlier", None),
+            ("replay-first", Some("headstart")),
+            ("replay-first-earlier", Some("headstart-earlier")),
             ("layout", Some("headstart")),
             ("warm", None),
         ];
@@ -392,12 +347,6 @@ mod tests {
                 "rounds = 3\nbase = 'cold'",
                 7,
                 "base: \"cold\" is none of the setups none, headstart",
-            ),
-            (
-                "rounds = 3",
-                "rounds = 3\n[[change]]\nbefore_round = 4\ninstall = []",
-                7,
-                "rounds 1 to 3",
             ),
             (
                 "rounds = 3",

@@ -19,8 +19,7 @@ use std::num::NonZeroU8;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Result, bail, ensure};
-use serde::{Deserialize, Serialize};
+use anyhow::{Result, ensure};
 
 pub use bench::{demo, side_by_side};
 pub use check::check;
@@ -55,22 +54,14 @@ pub struct Experiment {
     pub rounds: usize,
     /// Rounds that its file asks for, where fewer or more are made.
     pub asked: Option<usize>,
-    /// Rounds before them that do not count.
-    pub drop: usize,
     /// Seed of the order inside rounds.
     pub seed: u64,
     /// A run that takes longer is ended and counts as aborted.
     pub limit: Duration,
     /// The mark at which the measured time begins; the begin of the start when absent.
     pub from: Option<String>,
-    /// The mark at which the measured time ends; the end of the start when absent.
-    pub until: Option<String>,
     /// One after another.
     pub cases: Vec<Case>,
-    /// Changes between rounds.
-    pub changes: Vec<Change>,
-    /// Figures of others this experiment repeats.
-    pub published: Vec<Published>,
     /// What its figures are held against.
     pub goals: Vec<Goal>,
 }
@@ -94,37 +85,6 @@ pub struct Case {
     pub processors: Option<NonZeroU8>,
     /// What is in memory when a start begins, for setups that do not say otherwise.
     pub cache: Option<Cache>,
-    /// Commands run in the image of every setup, before the setup's own `install`.
-    pub install: Vec<Vec<String>>,
-}
-
-/// Something that changes on the machine between two rounds, for every setup.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Change {
-    /// Before this round; the first is 1, those that are dropped included.
-    pub before_round: usize,
-    /// Commands on the host, the setup's image mounted read-write at `{root}`.
-    pub install: Vec<Vec<String>>,
-}
-
-/// Which published figures belong to which of ours: `ours = "theirs"`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Published {
-    /// The group of figures, such as `boot`.
-    pub table: String,
-    /// The test in it.
-    pub test: String,
-    /// Our cases and theirs; ours is `""` when there is but one.
-    pub case: std::collections::BTreeMap<String, String>,
-    /// Our setups and theirs.
-    pub setup: std::collections::BTreeMap<String, String>,
-    /// Our setup that the gains count from.
-    pub base: String,
-    /// Ours is the time between these two marks, not the whole run.
-    #[serde(default)]
-    pub between: Option<[String; 2]>,
 }
 
 impl Case {
@@ -184,17 +144,6 @@ impl Experiment {
         ensure!(rounds > 0, "--rounds 0: at least 1");
         let asked = self.asked.unwrap_or(self.rounds);
         (self.rounds, self.asked) = (rounds, Some(asked).filter(|asked| *asked != rounds));
-        let rounds_in_all = self.all_rounds();
-        if let Some(change) = self
-            .changes
-            .iter()
-            .find(|change| change.before_round > rounds_in_all)
-        {
-            bail!(
-                "--rounds {rounds}: the change before round {} would never be made; there would be {rounds_in_all} rounds",
-                change.before_round
-            );
-        }
         Ok(self)
     }
 
@@ -244,10 +193,5 @@ impl Experiment {
             base: paths::base()?,
             output: out.join("output.log"),
         })
-    }
-
-    /// All rounds, dropped ones included.
-    pub fn all_rounds(&self) -> usize {
-        self.drop + self.rounds
     }
 }

@@ -8,7 +8,7 @@ use crate::stats::Random;
 pub struct Step {
     /// Index of the case.
     pub case: usize,
-    /// From 0, dropped rounds included.
+    /// From 0.
     pub round: usize,
     /// Index of the setup.
     pub setup: usize,

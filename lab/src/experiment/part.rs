@@ -1,6 +1,6 @@
-//! The part of a run that is measured: all of it, or what lies between two marks.
+//! The part of a run that is measured: all of it, or what follows a mark.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 
 use crate::disk::Entry;
 use crate::machine::{Mark, Stage};
@@ -27,34 +27,15 @@ impl Part {
         }
     }
 
-    /// From one mark to another, either of which may be the run's own begin or end, by the log of requests;
-    /// `None` if both are.
-    pub(super) fn between(
-        from: Option<&str>,
-        until: Option<&str>,
-        marks: &[Mark],
-        requests: &[Entry],
-    ) -> Result<Option<Part>> {
-        if from.is_none() && until.is_none() {
-            return Ok(None);
-        }
-        let at = |name: &str| match marks.iter().find(|m| m.name == name) {
-            Some(mark) => Ok(mark.seconds),
-            None => {
-                let had: Vec<&str> = marks.iter().map(|m| m.name.as_str()).collect();
-                bail!("never came to the mark {name:?}; it had: {}", had.join(", "))
-            }
+    /// From the mark `from` to the last one, by the log of requests.
+    pub(super) fn since(from: &str, marks: &[Mark], requests: &[Entry]) -> Result<Part> {
+        let Some(begin) = marks.iter().find(|m| m.name == from).map(|m| m.seconds) else {
+            let had: Vec<&str> = marks.iter().map(|m| m.name.as_str()).collect();
+            bail!("never came to the mark {from:?}; it had: {}", had.join(", "))
         };
-        let begin = from.map_or(Ok(0.0), at)?;
-        let end = match until {
-            Some(until) => at(until)?,
-            None => marks.last().context("it had no mark")?.seconds,
-        };
+        let end = marks.last().map_or(begin, |m| m.seconds);
         if end <= begin {
-            bail!(
-                "the mark it is measured from came {:.3} s after the one it is measured to",
-                begin - end
-            );
+            bail!("{from:?}, the mark it is measured from, came last");
         }
         let inside: Vec<Entry> = requests
             .iter()
@@ -62,13 +43,13 @@ impl Part {
             .copied()
             .collect();
         let reads = || inside.iter().filter(|entry| entry.op == Op::Read);
-        Ok(Some(Part {
+        Ok(Part {
             seconds: end - begin,
             reads: reads().count() as u64,
             bytes: reads().map(|entry| entry.length).sum(),
             busy_seconds: busy(&inside),
             requests: inside,
-        }))
+        })
     }
 }
 
@@ -100,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_counts_what_lies_between_its_marks() {
+    fn a_part_counts_what_follows_its_mark() {
         let entry = |at, service, op| Entry {
             at,
             op,
@@ -122,16 +103,11 @@ mod tests {
             name: name.into(),
             seconds,
         });
-        let part = Part::between(Some("root"), None, &marks, &log).unwrap().unwrap();
+        let part = Part::since("root", &marks, &log).unwrap();
         assert_eq!((part.seconds, part.reads, part.bytes), (4.0, 2, 8192));
         assert_eq!((part.busy_seconds, part.requests.len()), (1.75, 3));
-        assert!(Part::between(None, None, &marks, &log).unwrap().is_none());
-        let part = Part::between(None, Some("root"), &marks, &log).unwrap().unwrap();
-        assert_eq!((part.seconds, part.reads), (1.0, 1));
-        for (from, until, said) in [("login", "up", "login"), ("up", "root", "after")] {
-            let error = Part::between(Some(from), Some(until), &marks, &log)
-                .err()
-                .unwrap();
+        for (from, said) in [("login", "login"), ("up", "came last")] {
+            let error = Part::since(from, &marks, &log).err().unwrap();
             assert!(error.to_string().contains(said), "{error}");
         }
     }

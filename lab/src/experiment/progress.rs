@@ -1,47 +1,10 @@
 //! What is shown while an experiment runs: a line for each run, and how long the rest will take.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::order::Step;
 use crate::print;
-
-/// Times of finished runs, from which the rest is estimated.
-#[derive(Debug, Default)]
-pub struct Estimate {
-    /// For (case, setup): runs and seconds, with all that is around a run.
-    seen: BTreeMap<(usize, usize), (f64, f64)>,
-}
-
-impl Estimate {
-    /// A run took `seconds`, mounting and cleaning up included.
-    pub fn saw(&mut self, step: Step, seconds: f64) {
-        let (runs, sum) = self.seen.entry((step.case, step.setup)).or_default();
-        *runs += 1.0;
-        *sum += seconds;
-    }
-
-    /// How long `rest` will take: each setup as long as it took so far, one not seen yet as long as the mean
-    /// of all.
-    pub fn left(&self, rest: &[Step]) -> Option<Duration> {
-        let (runs, sum) = self
-            .seen
-            .values()
-            .fold((0.0, 0.0), |(n, s), (runs, sum)| (n + runs, s + sum));
-        if runs == 0.0 {
-            return None;
-        }
-        let seconds = rest
-            .iter()
-            .map(|step| match self.seen.get(&(step.case, step.setup)) {
-                Some((runs, sum)) => sum / runs,
-                None => sum / runs,
-            });
-        Some(Duration::from_secs_f64(seconds.sum()))
-    }
-}
 
 /// A duration for people: `45 s`, `12 min`, `3 h 20 min`.
 pub fn shown(time: Duration) -> String {
@@ -75,6 +38,8 @@ pub fn one_line(text: &str) -> String {
 #[derive(Debug)]
 pub struct Progress {
     bar: ProgressBar,
+    /// Runs that an earlier command made.
+    before: u64,
     begin: Instant,
 }
 
@@ -89,6 +54,7 @@ impl Progress {
         bar.enable_steady_tick(Duration::from_millis(250));
         Progress {
             bar,
+            before: done as u64,
             begin: Instant::now(),
         }
     }
@@ -107,13 +73,14 @@ impl Progress {
         }
     }
 
-    /// One run more, with its line and what is left.
-    pub fn run(&self, line: &str, left: Option<Duration>) {
+    /// One run more, with its line and what is left: each as long as the mean of those that were made.
+    pub fn run(&self, line: &str) {
         self.bar.inc(1);
-        let left = left.map_or(String::new(), |left| format!(", {} left", shown(left)));
         let (done, all) = (self.bar.position(), self.bar.length().unwrap_or_default());
+        let share = all.saturating_sub(done) as f64 / (done - self.before).max(1) as f64;
+        let left = shown(self.begin.elapsed().mul_f64(share));
         let width = all.to_string().len();
-        self.line(&format!("[{done:>width$}/{all}] {line}{left}"));
+        self.line(&format!("[{done:>width$}/{all}] {line}, {left} left"));
     }
 
     /// Takes the bar away.
@@ -126,27 +93,6 @@ impl Progress {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn step(case: usize, setup: usize) -> Step {
-        Step {
-            case,
-            round: 0,
-            setup,
-        }
-    }
-
-    #[test]
-    fn the_rest_takes_as_long_as_what_is_like_it() {
-        let mut estimate = Estimate::default();
-        assert_eq!(estimate.left(&[step(0, 0)]), None);
-        estimate.saw(step(0, 0), 10.0);
-        estimate.saw(step(0, 1), 2.0);
-        estimate.saw(step(0, 1), 4.0);
-        let left = |steps: &[Step]| estimate.left(steps).unwrap().as_secs_f64();
-        assert!((left(&[step(0, 0), step(0, 1)]) - 13.0).abs() < 1e-6);
-        // Never seen: the mean of all three.
-        assert!((left(&[step(1, 0)]) - 16.0 / 3.0).abs() < 1e-6);
-    }
 
     #[test]
     fn messages_are_one_line() {

@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::{Experiment, Goal, Published};
+use super::{Experiment, Goal};
 use crate::host::Host;
 use crate::machine::{Mark, Stage};
 use crate::setup::Cache;
@@ -23,7 +23,7 @@ use crate::setup::Cache;
 pub struct Run {
     /// Case name.
     pub case: String,
-    /// From 0, dropped rounds included.
+    /// From 0.
     pub round: usize,
     /// Setup name.
     pub setup: String,
@@ -79,17 +79,9 @@ pub struct Begun {
     /// Rounds that the experiment's file asks for, where they are others (`run --rounds`).
     #[serde(default)]
     pub asked: Option<usize>,
-    /// Rounds before them.
-    pub drop: usize,
     /// The mark at which the measured time begins.
     #[serde(default)]
     pub from: Option<String>,
-    /// The mark at which the measured time ends.
-    pub until: Option<String>,
-    /// Rounds (from 0) before which something changed.
-    pub changes: Vec<usize>,
-    /// Figures of others.
-    pub published: Vec<Published>,
     /// What the figures are held against.
     #[serde(default)]
     pub goals: Vec<Goal>,
@@ -164,11 +156,7 @@ impl Begun {
                 .map(|s| s.name.clone()),
             rounds: experiment.rounds,
             asked: experiment.asked,
-            drop: experiment.drop,
             from: experiment.from.clone(),
-            until: experiment.until.clone(),
-            changes: experiment.changes.iter().map(|c| c.before_round - 1).collect(),
-            published: experiment.published.clone(),
             goals: experiment.goals.clone(),
             host: Some(Host::read()),
             kernel: kernel.trim().to_owned(),

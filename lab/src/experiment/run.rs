@@ -2,14 +2,14 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
 use super::order::Step;
 use super::part::{Part, read_by};
-use super::progress::{Estimate, Progress, one_line};
+use super::progress::{Progress, one_line};
 use super::{Begun, Case, Directory, Experiment, Options, Run, check, floor, schedule};
 use crate::disk::Entry;
 use crate::machine::{self, Machine, Measured, Place};
@@ -28,7 +28,6 @@ struct Learned {
     installed: bool,
     starts: usize,
     learned: bool,
-    changes: usize,
 }
 
 /// Checks, then makes every run that `options.out` does not hold yet.
@@ -47,7 +46,7 @@ pub fn run(experiment: &Experiment, options: &Options, registry: &Registry) -> R
     let (mut directory, runs) = Directory::open(&out, &begun, options.mixed)?;
     let steps = schedule(
         experiment.cases.len(),
-        experiment.all_rounds(),
+        experiment.rounds,
         experiment.setups.len(),
         experiment.seed,
     );
@@ -75,24 +74,14 @@ pub fn run(experiment: &Experiment, options: &Options, registry: &Registry) -> R
         headstart: options.headstart.clone(),
         earlier: options.earlier.clone(),
         programs: begun.programs,
-        estimate: Estimate::default(),
         failed: vec![0; experiment.setups.len()],
         progress,
     };
     for (number, case) in experiment.cases.iter().enumerate() {
-        let position = todo.iter().position(|step| step.case == number);
-        let Some(first) = position else { continue };
-        let count = todo[first..]
-            .iter()
-            .take_while(|step| step.case == number)
-            .count();
-        session.case(
-            case,
-            &todo[first..first + count],
-            &todo[first + count..],
-            &mut directory,
-            registry,
-        )?;
+        let own: Vec<Step> = todo.iter().copied().filter(|step| step.case == number).collect();
+        if !own.is_empty() {
+            session.case(case, &own, &mut directory, registry)?;
+        }
     }
     session.progress.finish();
     Ok(())
@@ -131,19 +120,17 @@ struct Session<'a> {
     headstart: PathBuf,
     earlier: Option<PathBuf>,
     programs: String,
-    estimate: Estimate,
     /// Aborted runs in a row, by setup.
     failed: Vec<usize>,
     progress: Progress,
 }
 
 impl Session<'_> {
-    /// All missing runs of one case; `after` is what comes later, for the estimate.
+    /// All missing runs of one case.
     fn case(
         &mut self,
         case: &Case,
         todo: &[Step],
-        after: &[Step],
         directory: &mut Directory,
         registry: &Registry,
     ) -> Result<()> {
@@ -154,7 +141,7 @@ impl Session<'_> {
             self.learn(machine.as_mut(), case, setup)
                 .with_context(|| format!("setup {}: learning", setup.name))?;
         }
-        self.runs(machine.as_mut(), case, todo, after, directory)?;
+        self.runs(machine.as_mut(), case, todo, directory)?;
         for setup in self
             .experiment
             .setups
@@ -186,19 +173,16 @@ impl Session<'_> {
         machine: &mut dyn Machine,
         case: &Case,
         todo: &[Step],
-        after: &[Step],
         directory: &mut Directory,
     ) -> Result<()> {
-        for (number, step) in todo.iter().enumerate() {
+        for step in todo {
             let setup = &case.setup(&self.experiment.setups[step.setup]);
-            self.change(machine, case, step.round)?;
             self.progress.doing(&format!(
                 "round {} of {}: {}",
                 step.round + 1,
-                self.experiment.all_rounds(),
+                self.experiment.rounds,
                 setup.name
             ));
-            let begin = Instant::now();
             // What is kept from the run before is to be there still.
             if setup.cache != Cache::Kept {
                 pageout::wait();
@@ -206,9 +190,7 @@ impl Session<'_> {
             let began = SystemTime::now();
             let result = machine.run(setup, &self.place(case, setup));
             let run = self.finished(case, *step, began, result, machine.size())?;
-            self.estimate.saw(*step, begin.elapsed().as_secs_f64());
             directory.add(&run)?;
-            let rest: Vec<Step> = todo[number + 1..].iter().chain(after).copied().collect();
             let said = match &run.aborted {
                 None => format!(
                     "{:.3} s, {} reads, {:.1} MiB",
@@ -218,15 +200,8 @@ impl Session<'_> {
                 ),
                 Some(why) => format!("aborted: {}", one_line(why)),
             };
-            let dropped = if step.round < self.experiment.drop {
-                " (dropped)"
-            } else {
-                ""
-            };
-            self.progress.run(
-                &format!("round {}{dropped} {}: {said}", step.round + 1, setup.name),
-                self.estimate.left(&rest),
-            );
+            self.progress
+                .run(&format!("round {} {}: {said}", step.round + 1, setup.name));
             let failed = &mut self.failed[step.setup];
             *failed = if run.aborted.is_some() { *failed + 1 } else { 0 };
             if *failed >= PATIENCE {
@@ -261,14 +236,9 @@ impl Session<'_> {
         } = measured;
         let mut part = Part::whole(&stages, &requests);
         if aborted.is_none() {
-            match Part::between(
-                self.experiment.from.as_deref(),
-                self.experiment.until.as_deref(),
-                &marks,
-                &requests,
-            ) {
-                Ok(Some(between)) => part = between,
-                Ok(None) => {}
+            let from = self.experiment.from.as_deref();
+            match from.map(|from| Part::since(from, &marks, &requests)).transpose() {
+                Ok(since) => part = since.unwrap_or(part),
                 Err(error) => aborted = Some(error.to_string()),
             }
         }
@@ -329,10 +299,9 @@ impl Session<'_> {
             write(&file, &learned)?;
         }
         if !learned.installed {
-            let commands: Vec<Vec<String>> = case.install.iter().chain(&setup.install).cloned().collect();
-            if !commands.is_empty() {
+            if !setup.install.is_empty() {
                 self.progress.doing(&format!("{}: installing", setup.name));
-                machine.install(&place, &commands)?;
+                machine.install(&place, &setup.install)?;
             }
             learned.installed = true;
             write(&file, &learned)?;
@@ -353,35 +322,6 @@ impl Session<'_> {
             machine.install(&place, &setup.learn)?;
             learned.learned = true;
             write(&file, &learned)?;
-        }
-        Ok(())
-    }
-
-    /// Makes the changes due before `round` that are not made yet.
-    fn change(&self, machine: &mut dyn Machine, case: &Case, round: usize) -> Result<()> {
-        let due: Vec<_> = self
-            .experiment
-            .changes
-            .iter()
-            .filter(|c| c.before_round <= round + 1)
-            .collect();
-        if due.is_empty() {
-            return Ok(());
-        }
-        for setup in self.experiment.setups.iter().filter(|s| s.state_of.is_none()) {
-            let place = self.place(case, setup);
-            let file = place.beside("json");
-            let mut learned = read(&file)?;
-            for change in due.iter().skip(learned.changes) {
-                machine.install(&place, &change.install).with_context(|| {
-                    format!(
-                        "setup {}: the change before round {}",
-                        setup.name, change.before_round
-                    )
-                })?;
-                learned.changes += 1;
-                write(&file, &learned)?;
-            }
         }
         Ok(())
     }

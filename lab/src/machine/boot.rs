@@ -88,13 +88,11 @@ impl Booting {
                 "record with commands",
                 setup.record.commands().iter().any(Option::is_some),
             ),
+            ("init", spec.kind != Kind::Container && setup.init.is_some()),
             (
                 "cache = anything but \"cold\" or \"warm\"",
-                spec.kind == Kind::Vm && setup.cache.drop_caches().is_some(),
+                !matches!(setup.cache, Cache::Cold | Cache::Warm),
             ),
-            ("init", spec.kind != Kind::Container && setup.init.is_some()),
-            ("cache = \"kept\"", setup.cache == Cache::Kept),
-            ("cache = \"running\"", setup.cache == Cache::Running),
             (
                 "memory_mb",
                 spec.kind == Kind::Container && spec.memory_mb.is_some(),
@@ -217,21 +215,10 @@ impl Booting {
     fn container(&mut self, setup: &Setup, keep: bool) -> Result<Measured> {
         let mut mounted = self.mount("rw,noatime")?;
         if setup.cache != Cache::Cold {
-            // What is dropped afterwards is read as the device would have it; else the device is not asked
-            // again.
-            let _at_once = match setup.cache {
-                Cache::Warm | Cache::Kept => Some(self.disk()?.at_once()),
-                _ => None,
-            };
+            let _at_once = self.disk()?.at_once();
             let mut rehearsal = self.start_container(&mounted, setup)?;
             rehearsal.wait_for(&self.boot.until)?;
             rehearsal.stop(Stop::Orderly)?;
-        }
-        if let Some(what) = setup.cache.drop_caches() {
-            // Dirty pages cannot be dropped.
-            rustix::fs::sync();
-            fs::write("/proc/sys/vm/drop_caches", what.to_string()).context("writing drop_caches")?;
-            self.disk()?.warm_backing()?;
         }
         self.disk()?.take_log();
         let power_on = self.disk()?.now();
@@ -239,7 +226,6 @@ impl Booting {
         let mut container = self.start_container(&mounted, setup)?;
         container.wait_for(&self.boot.until)?;
         let (mut stage, requests) = watch.end(self.disk()?)?;
-        stage.cpu_seconds = container.cpu_seconds();
         let marks = container.marks(&self.boot.until);
         stage.seconds = marks.last().context("a last mark")?.seconds;
         if keep {
@@ -271,7 +257,6 @@ impl Booting {
         vm.mark(LOADED, at_power_on);
         vm.wait_for(&self.boot.until)?;
         let (mut stage, more) = watch.end(self.disk()?)?;
-        stage.cpu_seconds = vm.cpu_seconds();
         if let Some(file) = &self.screenshot {
             vm.screenshot(file)?;
         }
@@ -444,7 +429,6 @@ impl Watch {
             bytes: counted.bytes,
             busy_seconds: counted.busy_ms as f64 / 1e3,
             stalled_seconds: self.stalled.and_then(|before| Some(stalled()? - before)),
-            cpu_seconds: None,
         };
         Ok((stage, requests))
     }

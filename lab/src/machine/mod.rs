@@ -131,10 +131,6 @@ pub struct Stage {
     /// Seconds in which any task of the machine was held up by I/O (`some` of `/proc/pressure/io`); absent
     /// without PSI.
     pub stalled_seconds: Option<f64>,
-    /// Seconds of processors that a machine's processes took, all that have ended included: a container's
-    /// own, a virtual machine's emulator. Absent for a chroot.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cpu_seconds: Option<f64>,
 }
 
 /// A moment a machine reports by itself, such as `multi-user` or `desktop`.

@@ -43,11 +43,6 @@ impl Running {
         self.child.id()
     }
 
-    /// See [`Cgroup::cpu_seconds`].
-    pub(super) fn cpu_seconds(&self) -> Option<f64> {
-        self.group.as_ref()?.cpu_seconds()
-    }
-
     /// Waits until the machine has shut down, and tells it to by `tell`, again and again: one that has only
     /// just booted may not have heard it.
     pub(super) fn shut_down(&mut self, limit: Duration, tell: &mut dyn FnMut()) -> Result<()> {

@@ -210,11 +210,6 @@ impl Vm {
             .wait_for(until, |_| std::thread::sleep(Duration::from_millis(2)))
     }
 
-    /// See [`Stage::cpu_seconds`](super::Stage::cpu_seconds).
-    pub(super) fn cpu_seconds(&self) -> Option<f64> {
-        self.running.cpu_seconds()
-    }
-
     /// All marks up to `until`, which has come.
     pub(super) fn marks(&mut self, until: &str) -> Vec<Mark> {
         self.marks.up_to(until)

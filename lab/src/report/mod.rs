@@ -1,8 +1,6 @@
 //! What the runs of an experiment say: a table for people, one JSON object for programs.
 
-mod compare;
 mod judge;
-mod published;
 mod table;
 
 use std::fs;
@@ -12,9 +10,7 @@ use anyhow::{Context, Result};
 use headstart_model::floor::Above;
 use serde::Serialize;
 
-pub use compare::{Comparison, compare, compared};
 pub use judge::{Judged, judge};
-pub use published::{Figures, against};
 pub use table::table;
 
 use crate::experiment::{Begun, Directory, Floors, Run, floors};
@@ -74,7 +70,7 @@ impl Estimate {
 /// A run that a reader must know of.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Noted {
-    /// From 1, dropped rounds included.
+    /// From 1.
     pub round: usize,
     /// Why it was aborted, or its time.
     pub what: String,
@@ -100,8 +96,6 @@ pub struct Summary {
     pub setup: String,
     /// Runs that count.
     pub n: usize,
-    /// Runs of rounds that were dropped.
-    pub dropped: usize,
     /// Runs that failed or exceeded the limit; they are in no figure.
     pub aborted: Vec<Noted>,
     /// Runs far from the others; they are in every figure.
@@ -176,7 +170,7 @@ impl Report {
                     continue;
                 };
                 let seconds = |setup: &str| -> Vec<f64> {
-                    let runs = counted(&self.experiment, setup, &case.runs);
+                    let runs = counted(setup, &case.runs);
                     runs.iter().map(|run| run.seconds).collect()
                 };
                 let times = seconds(&own.setup);
@@ -205,8 +199,7 @@ impl Report {
                 experiment.rounds
             ));
         }
-        let expected =
-            experiment.cases.len() * experiment.setups.len() * (experiment.drop + experiment.rounds);
+        let expected = experiment.cases.len() * experiment.setups.len() * experiment.rounds;
         if runs.len() < expected {
             notes.push(format!("{} of {expected} runs are made", runs.len()));
         }
@@ -242,21 +235,13 @@ fn write(directory: &Path, name: &str, text: &str) -> Result<()> {
 
 impl CaseReport {
     fn new(experiment: &Begun, name: &str, title: &str, runs: Vec<Run>) -> CaseReport {
-        let counts = |r: &&Run| r.round >= experiment.drop && r.aborted.is_none();
-        let base: Vec<&Run> = runs
-            .iter()
-            .filter(counts)
-            .filter(|r| r.setup == experiment.base)
-            .collect();
+        let base = counted(&experiment.base, &runs);
         let middle = |times: Vec<f64>| Some(median(&times)).filter(|_| !times.is_empty());
         let t_io = middle(base.iter().map(|r| r.t_io_seconds).collect());
         let ideal: Option<Vec<f64>> = base.iter().map(|r| r.t_io_ideal_seconds).collect();
         let setups = experiment.setups.iter();
         let warm: Vec<f64> = experiment.warm.as_deref().map_or(Vec::new(), |warm| {
-            counted(experiment, warm, &runs)
-                .iter()
-                .map(|r| r.seconds)
-                .collect()
+            counted(warm, &runs).iter().map(|r| r.seconds).collect()
         });
         let cold = middle(base.iter().map(|r| r.seconds).collect());
         CaseReport {
@@ -279,19 +264,19 @@ impl CaseReport {
 }
 
 /// The runs of `setup` that count, by round.
-pub(crate) fn counted<'a>(experiment: &Begun, setup: &str, runs: &'a [Run]) -> Vec<&'a Run> {
-    let counts = |r: &&Run| r.setup == setup && r.round >= experiment.drop && r.aborted.is_none();
+fn counted<'a>(setup: &str, runs: &'a [Run]) -> Vec<&'a Run> {
+    let counts = |r: &&Run| r.setup == setup && r.aborted.is_none();
     let mut own: Vec<&Run> = runs.iter().filter(counts).collect();
     own.sort_by_key(|r| r.round);
     own
 }
 
 fn summary(experiment: &Begun, setup: &str, runs: &[Run], t_io: Option<f64>) -> Summary {
-    let own = counted(experiment, setup, runs);
+    let own = counted(setup, runs);
     let times: Vec<f64> = own.iter().map(|r| r.seconds).collect();
     let (base, warm) = (Some(experiment.base.as_str()), experiment.warm.as_deref());
     let together = |names: &[Option<&str>]| -> Option<Vec<Vec<f64>>> {
-        let others = names.iter().map(|n| n.map(|n| counted(experiment, n, runs)));
+        let others = names.iter().map(|n| n.map(|n| counted(n, runs)));
         let rows = together(&own, &others.collect::<Option<Vec<_>>>()?);
         Some(rows).filter(|rows| !rows.is_empty())
     };
@@ -306,7 +291,7 @@ fn summary(experiment: &Begun, setup: &str, runs: &[Run], t_io: Option<f64>) -> 
         false => together(&[base, warm]),
     };
     let warm_times: Vec<f64> = warm.map_or(Vec::new(), |w| {
-        counted(experiment, w, runs).iter().map(|r| r.seconds).collect()
+        counted(w, runs).iter().map(|r| r.seconds).collect()
     });
     let best = t_io.filter(|_| !warm_times.is_empty() && !own.is_empty());
     let above_best = best.map(|t_io| {
@@ -329,10 +314,6 @@ fn summary(experiment: &Begun, setup: &str, runs: &[Run], t_io: Option<f64>) -> 
     Summary {
         setup: setup.to_owned(),
         n: own.len(),
-        dropped: runs
-            .iter()
-            .filter(|r| r.setup == setup && r.round < experiment.drop)
-            .count(),
         aborted: aborted(setup, runs),
         outlying: outliers(&times)
             .into_iter()
@@ -349,7 +330,7 @@ fn summary(experiment: &Begun, setup: &str, runs: &[Run], t_io: Option<f64>) -> 
         reads: median_of(&|r| r.reads as f64),
         bytes: median_of(&|r| r.bytes as f64),
         more_read: base
-            .map(|base| counted(experiment, base, runs))
+            .map(|base| counted(base, runs))
             .filter(|base| !is_base && !base.is_empty())
             .map(|base| median(&base.iter().map(|r| r.bytes as f64).collect::<Vec<_>>()))
             .filter(|bytes| *bytes > 0.0 && !own.is_empty())

@@ -9,22 +9,11 @@ use crate::experiment::{Goal, one_line};
 pub fn table(report: &Report) -> String {
     let e = &report.experiment;
     let mut text = format!("{}: {}\n", e.name, e.question.trim());
-    let dropped = match e.drop {
-        0 => String::new(),
-        1 => ", the first round dropped".to_owned(),
-        n => format!(", the first {n} rounds dropped"),
-    };
-    let side = |word: &str, mark: &Option<String>| {
-        mark.as_ref()
-            .map_or(String::new(), |mark| format!(" {word} the mark {mark:?}"))
-    };
-    let part = match (side("from", &e.from), side("to", &e.until)) {
-        (from, until) if from.is_empty() && until.is_empty() => String::new(),
-        (from, until) => format!(", measured{from}{until}"),
-    };
+    let since = |mark| format!(", measured from the mark {mark:?}");
+    let part = e.from.as_ref().map_or(String::new(), since);
     let _ = writeln!(
         text,
-        "{} rounds, shuffled{dropped}{part}; Linux {}, {} processors",
+        "{} rounds, shuffled{part}; Linux {}, {} processors",
         e.rounds, e.kernel, e.processors
     );
     for note in &report.notes {
@@ -32,9 +21,6 @@ pub fn table(report: &Report) -> String {
     }
     for case in &report.cases {
         let _ = write!(text, "\n{}", self::case(case, &e.base, &e.goals));
-        if !e.changes.is_empty() {
-            text += &by_round(case, &e.changes);
-        }
     }
     text
 }
@@ -202,36 +188,8 @@ fn remarks(s: &Summary, base: Option<&Summary>) -> String {
     text
 }
 
-/// Times round by round, where rounds are not alike.
-fn by_round(case: &CaseReport, changes: &[usize]) -> String {
-    let mut text = "\nround".to_owned();
-    for s in &case.setups {
-        let _ = write!(text, " {:>12}", s.setup);
-    }
-    text.push('\n');
-    let last = case.runs.iter().map(|r| r.round).max().unwrap_or(0);
-    for round in 0..=last {
-        let _ = write!(text, "{:<5}", round + 1);
-        for s in &case.setups {
-            let run = case.runs.iter().find(|r| r.round == round && r.setup == s.setup);
-            let shown = match run {
-                None => "–".to_owned(),
-                Some(run) if run.aborted.is_some() => "aborted".to_owned(),
-                Some(run) => format!("{:.3}", run.seconds),
-            };
-            let _ = write!(text, " {shown:>12}");
-        }
-        text += if changes.contains(&round) {
-            "  changed before\n"
-        } else {
-            "\n"
-        };
-    }
-    text
-}
-
 /// `-1.23 (-1.30…-1.10)`, in the unit wanted.
-pub(super) fn estimate(e: Estimate, factor: f64, digits: usize, unit: &str) -> String {
+fn estimate(e: Estimate, factor: f64, digits: usize, unit: &str) -> String {
     let value = e.value * factor;
     match e.interval {
         Some([low, high]) => format!(

@@ -42,7 +42,7 @@ fn what_is_learned_from_is_a_number_or_commands() {
         "{error}"
     );
     let error = parse("cache = 'hot'").unwrap_err().to_string();
-    assert!(error.contains("drop-pages"), "{error}");
+    assert!(error.contains("drop-all"), "{error}");
 }
 
 #[test]
@@ -79,12 +79,12 @@ fn a_peer_is_a_file() {
 
 #[test]
 fn a_setup_like_another_differs_where_it_says_so() {
-    let (five, three) = (
-        Setup::load("boot-headstart-5").unwrap(),
+    let (twenty, three) = (
+        Setup::load("boot-headstart-20").unwrap(),
         Setup::load("boot-headstart").unwrap(),
     );
-    assert_eq!((five.name.as_str(), five.record.len()), ("headstart-5", 5));
-    assert_eq!((three.record.len(), &three.install), (3, &five.install));
+    assert_eq!((twenty.name.as_str(), twenty.record.len()), ("headstart-20", 20));
+    assert_eq!((three.record.len(), &three.install), (3, &twenty.install));
     let directory = tempfile::tempdir().unwrap();
     let wrong = |text: &str| {
         let path = directory.path().join("x.toml");
@@ -93,7 +93,7 @@ fn a_setup_like_another_differs_where_it_says_so() {
     };
     assert!(wrong("like = 'warm'\nstrat = ['x']").contains("strat"));
     assert!(wrong("like = 'hot'").contains("no setup \"hot\""));
-    assert!(wrong("like = 'boot-headstart-5'").contains("like another itself"));
+    assert!(wrong("like = 'boot-headstart-20'").contains("like another itself"));
 }
 
 #[test]

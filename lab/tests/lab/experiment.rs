@@ -210,7 +210,7 @@ fn a_run_that_fails_is_reported_and_in_no_figure() {
     lab.write(
         "e.toml",
         "question = 'is it told?'\nmachine = 'chroot'\nworkload = 'tiny.toml'\ndisk = 'none'\n\
-         setups = ['none', 'flaky.toml']\nrounds = 3\ndrop = 1\n",
+         setups = ['none', 'flaky.toml']\nrounds = 3\n",
     );
     let done = lab.lab(&["run", "e.toml", "--out", "out"]);
     assert!(done.status.success(), "{done:?}");
@@ -222,10 +222,7 @@ fn a_run_that_fails_is_reported_and_in_no_figure() {
     let report: serde_json::Value =
         serde_json::from_slice(&fs::read(lab.path("out/results.json")).unwrap()).unwrap();
     let setups = &report["cases"][0]["setups"];
-    assert_eq!(
-        (&setups[0]["n"], &setups[1]["n"], &setups[1]["dropped"]),
-        (&3.into(), &2.into(), &1.into())
-    );
+    assert_eq!((&setups[0]["n"], &setups[1]["n"]), (&3.into(), &2.into()));
     assert_eq!(setups[1]["pairs"], 2, "a pair needs both");
     lab.assert_clean();
 }
@@ -301,16 +298,16 @@ fn what_a_machine_cannot_do_is_said_before_anything_runs() {
         assert!(!lab.path("bad").exists(), "{more}: something was begun");
     };
     refused(
-        "until = 'desktop'\n",
-        "until = \"desktop\" is no mark of this machine: it has none",
-    );
-    refused(
-        "fs = 'squashfs'\ninstall = [['true']]\n",
-        "install: nothing can be installed into squashfs",
+        "from = 'desktop'\n",
+        "from = \"desktop\" is no mark of this machine: it has none",
     );
     refused("memory_mb = 64\n", "memory_mb is not for machine \"chroot\"");
     refused("processors = 1\n", "processors is not for machine \"chroot\"");
-    refused("[[change]]\nbefore_round = 3\ninstall = []\n", "rounds 1 to 2");
+    lab.write("slow.toml", "install = [['true']]\n");
+    refused(
+        "fs = 'squashfs'\n",
+        "setup slow: nothing can be installed into squashfs",
+    );
     lab.write("slow.toml", "name = '../../out'\n");
     refused("", "must not begin with a dot or hold a slash");
 }
@@ -367,8 +364,8 @@ fn our_experiments_and_setups_are_well_formed() {
     }
 }
 
-/// Runs given as a file: one aborted, one outlying, two not made, one line cut short, a dropped round; those
-/// of `office` by a lab that did not know of an ideal layout.
+/// Runs given as a file: one aborted, one outlying, two not made, one line cut short; those of
+/// `office` by a lab that did not know of an ideal layout.
 #[test]
 fn the_report_of_given_runs_is_as_it_should_be() {
     let given = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/report");
@@ -382,8 +379,7 @@ fn the_report_of_given_runs_is_as_it_should_be() {
         assert!(output.status.success(), "{output:?}");
         String::from_utf8(output.stdout).unwrap()
     };
-    let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds.toml");
-    let table = lab(&["report", "--against", seeds.to_str().unwrap()]);
+    let table = lab(&["report"]);
     assert_eq!(table, fs::read_to_string(given.join("expected.txt")).unwrap());
     // The floor of `plain` is as long as its least warm run. If what headstart reckons is less, that run is
     // the floor.
@@ -392,10 +388,7 @@ fn the_report_of_given_runs_is_as_it_should_be() {
     let less = known.replace("\"floor_seconds\": 2.0", "\"floor_seconds\": 0.5");
     assert_ne!(less, known);
     fs::write(&floors, less).unwrap();
-    assert_eq!(lab(&["report", "--against", seeds.to_str().unwrap()]), table);
-    // Against itself nothing differs.
-    let same = lab(&["compare", directory.path().to_str().unwrap()]);
-    assert_eq!(same.matches("no difference seen").count(), 6, "{same}");
+    assert_eq!(lab(&["report"]), table);
 }
 
 /// A setup whose "headstart" is a script; the earlier one writes down that it ran.

@@ -1,5 +1,5 @@
-//! The barrier of a boot: who waits at it, and when they are released. From the first instant on, for as long
-//! as a replay of a disk with one head gets on; and when the root has become writable.
+//! How long a boot waits for its replay: everything at a barrier, from the first instant on, for as long as
+//! the replay of a disk with one head gets on; and for how long it waits until the root is writable.
 
 use crate::wait::who::Waiters;
 use headstart_system::launch::ReadyPipe;

@@ -409,8 +409,8 @@ fn instant_of(time_ns: u64) -> Instant {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use headstart_model::machine::{Cost, DeviceClass};
-    use headstart_model::plan::{PlanDevice, PlanDraft, PlanFileEntry, Request, RequestKind};
+    use headstart_model::plan::{Request, RequestKind};
+    use headstart_model::testing;
     use headstart_replay::Forks;
     use headstart_store::Change;
     use rustix::event::{EventfdFlags, eventfd};
@@ -426,26 +426,11 @@ mod tests {
     /// machine's.
     fn with_plan(store: &Store) -> Key {
         let key = Key::new("/usr/bin/x").unwrap();
-        let cost = Cost {
-            class: DeviceClass::Flash,
-            bandwidth: 1e8,
-            latency: 1e-3,
-            depth: 4,
-        };
-        let draft = PlanDraft {
-            cut: 1,
-            devices: vec![PlanDevice::new("/".into(), cost)],
-            files: vec![PlanFileEntry {
-                path: "/no-such-file".into(),
-                device: 0,
-                inode: 1,
-                generation: 0,
-                size: 1 << 20,
-                mtime_ns: 0,
-            }],
-            requests: vec![Request::new(RequestKind::Data, 0, 1 << 16)],
-            ..PlanDraft::new(key.clone(), 16 * rustix::param::page_size() as u32)
-        };
+        let request = Request::new(RequestKind::Data, 0, 1 << 16);
+        let files = vec![testing::planned("/no-such-file")];
+        let mut draft = testing::draft(testing::FLASH, files, vec![request]);
+        draft.key = key.clone();
+        draft.page_size = 16 * rustix::param::page_size() as u32;
         let lock = store.key(&key).lock().unwrap();
         lock.change(&Change {
             plan: Some(&draft.to_file().unwrap()),

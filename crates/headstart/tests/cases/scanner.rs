@@ -1,7 +1,7 @@
 //! Beside an on-access scanner a start with headstart is not scanned more than one without. Needs root, for a
 //! loop device, fanotify(7) and the recorder.
 
-use crate::common::{Case, can_record, is_root};
+use crate::common::{Case, can_record, is_root, run_words};
 use headstart_system::testing::{LoopFs, Scanner, Spec, can_mount};
 use std::fs;
 use std::time::Duration;
@@ -29,18 +29,7 @@ fn script(disk: &LoopFs) -> String {
 }
 
 fn run(case: &Case, every: &str, script: &str) {
-    let words = [
-        "run",
-        "--wait",
-        "--control-every",
-        every,
-        "--name",
-        "av",
-        "--",
-        "sh",
-        "-c",
-        script,
-    ];
+    let words = run_words(&["--wait"], every, "av", &["sh", "-c", script]);
     assert_eq!(case.headstart(&words).code(), 0);
 }
 

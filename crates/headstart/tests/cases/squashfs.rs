@@ -1,7 +1,7 @@
 //! Small files of a SquashFS, read with a buffer larger than they are, are learned; so are those that lie in
 //! an inode, as ext4 keeps them.
 
-use crate::common::{Case, can_record};
+use crate::common::{Case, can_record, run_words};
 use headstart_system::testing::{LoopFs, Mounted, Spec, can_mount};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -234,19 +234,12 @@ fn a_cold_start_is_read_ahead() {
         assert_eq!(pages, size.div_ceil(4096), "{name}: {known}");
     }
     fs.remount_cold().unwrap();
-    let ran = case.headstart(&[
-        "run",
-        "--wait",
-        "--json",
-        "--control-every",
+    let ran = case.headstart(&run_words(
+        &["--wait", "--json"],
         "0",
-        "--name",
         "s",
-        "--",
-        "sh",
-        "-c",
-        &command,
-    ]);
+        &["sh", "-c", &command],
+    ));
     let outcome: Value = serde_json::from_str(
         ran.err
             .lines()

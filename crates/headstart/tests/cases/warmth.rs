@@ -1,7 +1,7 @@
 //! What is cold is weighed by what it costs: a plan is warm when reading the rest ahead gains nothing. Needs
 //! root, for a loop device and the recorder.
 
-use crate::common::{Case, can_record, is_root};
+use crate::common::{Case, can_record, is_root, run_words};
 use headstart_system::residency::advise_dontneed;
 use headstart_system::testing::{LoopFs, Spec, can_mount};
 use serde_json::Value;
@@ -24,19 +24,12 @@ fn disk() -> LoopFs {
 
 /// Starts a command under the name `k`; one in so many is a control run.
 fn start(case: &Case, every: &str, script: &str) -> Value {
-    let mut command = case.command(&[
-        "run",
-        "--wait",
-        "--json",
-        "--control-every",
+    let mut command = case.command(&run_words(
+        &["--wait", "--json"],
         every,
-        "--name",
         "k",
-        "--",
-        "sh",
-        "-c",
-        script,
-    ]);
+        &["sh", "-c", script],
+    ));
     command.env_remove("HEADSTART_EVEN_WARM");
     let ran = crate::common::finish(command, b"");
     assert_eq!(ran.code(), 0, "{}", ran.err);

@@ -1,6 +1,6 @@
 //! What `run` does from start to start: it records, reads ahead, compares, bypasses.
 
-use crate::common::{Case, can_record};
+use crate::common::{Case, can_record, run_words};
 use headstart_model::outcome::{Mode, Resident};
 use headstart_model::{Key, Outcome};
 use headstart_store::{Bypass, Change, Store};
@@ -36,16 +36,7 @@ fn the_second_start_is_replayed_and_the_last_of_n_is_a_control_run() {
     let case = Case::new();
     let program = program(&case);
     let warm = || {
-        let ran = case.headstart(&[
-            "run",
-            "--wait",
-            "--control-every",
-            "3",
-            "--name",
-            "k",
-            "--",
-            &program,
-        ]);
+        let ran = case.headstart(&run_words(&["--wait"], "3", "k", &[&program]));
         assert_eq!(
             (ran.code(), ran.out.as_str(), ran.err.as_str()),
             (0, "16384\n", "")

@@ -105,9 +105,7 @@ impl Case {
     /// Runs headstart until it has ended for good: the next start finds what this one left. Also warm starts
     /// are replayed.
     pub fn run(&self, name: &str, command: &[&str]) -> Ran {
-        let mut words = vec!["run", "--wait", "--control-every", "0", "--name", name, "--"];
-        words.extend(command);
-        self.headstart(&words)
+        self.headstart(&run_words(&["--wait"], "0", name, command))
     }
 }
 
@@ -163,6 +161,17 @@ impl Ran {
             assert!(self.err.contains(word), "{:?} lacks {word:?}", self.err);
         }
     }
+}
+
+/// The words of `headstart run` with options: by a key, with one cold start in `every` a control.
+pub fn run_words<'a>(
+    options: &[&'a str],
+    every: &'a str,
+    name: &'a str,
+    command: &[&'a str],
+) -> Vec<&'a str> {
+    let key = ["--control-every", every, "--name", name, "--"];
+    [&["run"], options, &key, command].concat()
 }
 
 pub fn binary() -> &'static Path {

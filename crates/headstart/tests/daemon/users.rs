@@ -5,6 +5,7 @@ use crate::harness::*;
 use headstart_model::Key;
 use headstart_model::outcome::Mode;
 use headstart_store::Store;
+use headstart_system::testing::LoopFs;
 use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
@@ -12,7 +13,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// A start of a program by nobody, from the second of its files on.
-pub fn theirs(fs: &headstart_system::testing::LoopFs, name: &str) -> Command {
+pub fn theirs(fs: &LoopFs, name: &str) -> Command {
     let mut command = Command::new(fs.mount_point().join(name));
     command.args(&files(fs, name)[1..]);
     command.stdin(Stdio::null()).stdout(Stdio::null());
@@ -21,10 +22,27 @@ pub fn theirs(fs: &headstart_system::testing::LoopFs, name: &str) -> Command {
 
 /// The same, which reads a file as well that its arguments do not name: that is read ahead for later starts,
 /// too.
-fn theirs_with(fs: &headstart_system::testing::LoopFs, name: &str, input: &Path) -> Command {
+fn theirs_with(fs: &LoopFs, name: &str, input: &Path) -> Command {
     let mut command = theirs(fs, name);
     command.arg("-").stdin(File::open(input).unwrap());
     command
+}
+
+/// Two cold starts by nobody, which read this file as well.
+fn learned_twice(case: &Case, fs: &mut LoopFs, input: &Path) {
+    for turn in 1..=2 {
+        fs.remount_cold().unwrap();
+        run(theirs_with(fs, "one", input));
+        kept(case, &key_of_nobody(fs, "one"), turn);
+    }
+}
+
+/// Another cold start by nobody, of so many, which is read ahead.
+fn is_replayed(case: &Case, fs: &mut LoopFs, starts: usize) {
+    fs.remount_cold().unwrap();
+    run(theirs(fs, "one"));
+    let kept = kept(case, &key_of_nobody(fs, "one"), starts);
+    assert_eq!(kept[starts - 1].mode, Mode::Replay);
 }
 
 #[test]
@@ -65,23 +83,14 @@ fn what_a_user_may_not_read_any_more_is_not_read_for_that_user() {
         fs::set_permissions(&paths[0], PermissionsExt::from_mode(0o600)).unwrap();
         chown(&paths[0], Some(by), None).unwrap();
     };
-    let of_nobody = key_of_nobody(&fs, "one");
-    for turn in 1..=2 {
-        fs.remount_cold().unwrap();
-        run(theirs_with(&fs, "one", &paths[0]));
-        kept(&case, &of_nobody, turn);
-    }
+    learned_twice(&case, &mut fs, &paths[0]);
     // What is the user's own is read, whoever else may.
     owned(NOBODY);
-    fs.remount_cold().unwrap();
-    run(theirs(&fs, "one"));
-    assert_eq!(kept(&case, &of_nobody, 3)[2].mode, Mode::Replay);
+    is_replayed(&case, &mut fs, 3);
     assert_eq!(resident(&paths[..1]), 256);
     // The same file, which is another's by now.
     owned(0);
-    fs.remount_cold().unwrap();
-    run(theirs(&fs, "one"));
-    assert_eq!(kept(&case, &of_nobody, 4)[3].mode, Mode::Replay);
+    is_replayed(&case, &mut fs, 4);
     assert_eq!(resident(&paths[..1]), 0);
     daemon.stop();
 }
@@ -101,20 +110,11 @@ fn what_lies_where_a_user_may_not_go_any_more_is_not_read_for_that_user() {
     let let_in = |mode| fs::set_permissions(&another, PermissionsExt::from_mode(mode)).unwrap();
     let_in(0o755);
     let daemon = Daemon::start(&case);
-    let of_nobody = key_of_nobody(&fs, "one");
-    for turn in 1..=2 {
-        fs.remount_cold().unwrap();
-        run(theirs_with(&fs, "one", &public));
-        kept(&case, &of_nobody, turn);
-    }
-    fs.remount_cold().unwrap();
-    run(theirs(&fs, "one"));
-    assert_eq!(kept(&case, &of_nobody, 3)[2].mode, Mode::Replay);
+    learned_twice(&case, &mut fs, &public);
+    is_replayed(&case, &mut fs, 3);
     assert_eq!(resident(std::slice::from_ref(&public)), 256);
     let_in(0o700);
-    fs.remount_cold().unwrap();
-    run(theirs(&fs, "one"));
-    assert_eq!(kept(&case, &of_nobody, 4)[3].mode, Mode::Replay);
+    is_replayed(&case, &mut fs, 4);
     assert_eq!(resident(&[public]), 0);
     daemon.stop();
 }
@@ -131,19 +131,12 @@ fn what_a_program_with_the_setuid_bit_reads_is_not_learned_for_root_nor_read_for
     fs::set_permissions(&private, PermissionsExt::from_mode(0o600)).unwrap();
     fs::set_permissions(fs.mount_point().join("one"), PermissionsExt::from_mode(0o4755)).unwrap();
     let daemon = Daemon::start(&case);
-    let of_nobody = key_of_nobody(&fs, "one");
-    for turn in 1..=2 {
-        fs.remount_cold().unwrap();
-        run(theirs_with(&fs, "one", &private));
-        kept(&case, &of_nobody, turn);
-    }
+    learned_twice(&case, &mut fs, &private);
     assert!(
         resident(std::slice::from_ref(&private)) > 0,
         "it has root's rights"
     );
-    fs.remount_cold().unwrap();
-    run(theirs(&fs, "one"));
-    assert_eq!(kept(&case, &of_nobody, 3)[2].mode, Mode::Replay);
+    is_replayed(&case, &mut fs, 3);
     assert_eq!(resident(&[private]), 0);
     assert_eq!(finished(&case, &key(&fs, "one")), 0);
     daemon.stop();

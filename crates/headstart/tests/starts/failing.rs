@@ -1,7 +1,8 @@
 //! What fails of headstart fails beside the command, which runs as if headstart were not there.
 
 use crate::common::{
-    Case, GIVE_UP, Holding, can_record, eventually, for_anybody, is_root, process_state, signal, workers,
+    Case, GIVE_UP, Holding, can_record, eventually, for_anybody, is_root, process_state, run_words, signal,
+    workers,
 };
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -19,17 +20,7 @@ fn a_start_whose_recorder_came_late_teaches_nothing() {
     assert_eq!(case.run("k", &["sh", "-c", &script]).code(), 0);
     let status_of = |case: &Case| case.json(&["status", "k", "--json"]);
     let before = status_of(&case);
-    let words = [
-        "run",
-        "--control-every",
-        "0",
-        "--name",
-        "k",
-        "--",
-        "sh",
-        "-c",
-        &script,
-    ];
+    let words = run_words(&[], "0", "k", &["sh", "-c", &script]);
     let mut holding = Holding::start(&case, &words);
     // It is released without the worker, twelve seconds later.
     assert_eq!(holding.headstart.wait().unwrap().into_raw(), 0);

@@ -1,7 +1,7 @@
 //! kill -9 of headstart, of its worker or of both, at any moment of `run`: the command's work is unharmed,
 //! and what is kept is the old or the new, never half of it.
 
-use crate::common::{Case, can_record, eventually, signal, start, workers};
+use crate::common::{Case, can_record, eventually, run_words, signal, start, workers};
 use std::time::{Duration, Instant};
 
 /// Rounds; `HEADSTART_KILL_ROUNDS` asks for more.
@@ -23,19 +23,7 @@ fn whoever_is_killed_whenever_the_command_and_the_profile_are_whole() {
         "work",
         "echo started > $1.started; sleep 0.02; cat data > $1.copy; echo done > $1.done",
     );
-    let run = |name: &str| {
-        case.command(&[
-            "run",
-            "--control-every",
-            "0",
-            "--name",
-            "k",
-            "--",
-            "sh",
-            "work",
-            name,
-        ])
-    };
+    let run = |name: &str| case.command(&run_words(&[], "0", "k", &["sh", "work", name]));
     assert_eq!(case.run("k", &["sh", "work", "first"]).code(), 0);
     let mut runs = 1;
     let mut not_started = 0;

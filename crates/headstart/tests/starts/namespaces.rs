@@ -1,6 +1,6 @@
 //! headstart in containers: namespaces of every kind, one in another, and less than root has outside.
 
-use crate::common::{Case, Ran, binary, can_record, finish, is_root};
+use crate::common::{Case, Ran, binary, can_record, finish, is_root, run_words};
 use std::process::Command;
 
 /// What makes a container: as a shell's, systemd-nspawn's, one in another, and without a /proc of its own.
@@ -168,17 +168,7 @@ fn as_the_first_process_headstart_waits_for_all_that_are_left_to_it() {
     }
     let case = Case::new();
     let script = "( ( sleep 0.2 & ) & ); sleep 1; cat /proc/[0-9]*/stat 2>/dev/null | grep -c ') Z '; true";
-    let words = [
-        "run",
-        "--control-every",
-        "0",
-        "--name",
-        "k",
-        "--",
-        "sh",
-        "-c",
-        script,
-    ];
+    let words = run_words(&[], "0", "k", &["sh", "-c", script]);
     let ran = contained(&case, "unshare --pid --fork --mount-proc", &words);
     assert_eq!((ran.code(), ran.out.as_str()), (0, "0\n"), "{}", ran.err);
 }

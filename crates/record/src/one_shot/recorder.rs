@@ -59,24 +59,13 @@ impl Recorder {
     ///
     /// Errors name the capability or kernel feature that is missing.
     pub fn start(options: &Options) -> Result<Recorder, RecordError> {
-        Recorder::start_with(options, true)
-    }
-
-    /// As [`start`](Recorder::start), but the BPF programs send every event, also those that tell nothing
-    /// new: to measure how many can be sent. The trace is the same.
-    #[doc(hidden)]
-    pub fn start_unfiltered(options: &Options) -> Result<Recorder, RecordError> {
-        Recorder::start_with(options, false)
-    }
-
-    fn start_with(options: &Options, filter: bool) -> Result<Recorder, RecordError> {
         let (commands, inbox) = mpsc::channel();
         let (ready, is_ready) = mpsc::channel();
         let shared = Arc::new(Shared::default());
         let started = Instant::now();
         let record = {
             let (options, shared) = (options.clone(), Arc::clone(&shared));
-            move || match Worker::new(options, shared, filter) {
+            move || match Worker::new(options, shared) {
                 Ok(worker) => {
                     if ready.send(Ok((worker.about(), thread_cpu_ns()))).is_ok() {
                         worker.run(&inbox);

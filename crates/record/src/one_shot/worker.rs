@@ -24,13 +24,12 @@ pub(crate) enum Command {
     Finish(EndReason, Sender<Result<Trace, RecordError>>),
 }
 
-/// The back-end that `options` ask for, attached and running; without `filter` it sends also what it sent
-/// already, as far as it could leave it out.
-fn start(options: &Options, filter: bool) -> Result<Box<dyn Backend>, RecordError> {
+/// The back-end that `options` ask for, attached and running.
+fn start(options: &Options) -> Result<Box<dyn Backend>, RecordError> {
     match options.backend {
-        BackendChoice::Bpf => bpf::start(options, filter),
+        BackendChoice::Bpf => bpf::start(options),
         BackendChoice::Tracefs => tracefs::start(options),
-        BackendChoice::Auto => bpf::start(options, filter).or_else(|bpf| {
+        BackendChoice::Auto => bpf::start(options).or_else(|bpf| {
             tracefs::start(options).map_err(|tracefs| RecordError::NoBackend {
                 bpf: Box::new(bpf),
                 tracefs: Box::new(tracefs),
@@ -50,8 +49,8 @@ pub(crate) struct Worker {
 
 impl Worker {
     /// Attaches.
-    pub(crate) fn new(options: Options, shared: Arc<Shared>, filter: bool) -> Result<Worker, RecordError> {
-        let backend = start(&options, filter)?;
+    pub(crate) fn new(options: Options, shared: Arc<Shared>) -> Result<Worker, RecordError> {
+        let backend = start(&options)?;
         let began_ns = monotonic_ns();
         let mut builder = Builder::new(&options, backend.name(), backend.evidence(), began_ns)?;
         if options.activity && backend.no_activity().is_none() {

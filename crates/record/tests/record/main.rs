@@ -8,6 +8,7 @@ mod bpf;
 mod early;
 mod leaves_nothing;
 mod namespaces;
+mod places;
 mod support;
 mod tracefs;
 mod waits;

@@ -1,25 +1,26 @@
 //! Interpreters, and how to find in their arguments what they interpret.
 
+use super::names::one_of;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
-/// How an interpreter's arguments are read.
+/// How an interpreter's arguments are read. Names and options are words with spaces between them.
 pub struct Interpreter {
     /// Names of its executable, without version.
-    names: &'static [&'static str],
+    names: &'static str,
     /// Options whose value is the next argument and says nothing.
-    with_value: &'static [&'static str],
+    with_value: &'static str,
     /// Letters whose value, if they have one, is the rest of their word.
-    attached: &'static [&'static str],
+    attached: &'static str,
     /// Plain arguments that say nothing, before the one that does.
-    skipped: &'static [&'static str],
+    skipped: &'static str,
     /// Options whose value is the text of a program; the first one's name goes into the key.
-    code: &'static [&'static str],
+    code: &'static str,
     /// Options whose value names what is run.
-    name: &'static [&'static str],
+    name: &'static str,
     /// Options whose value is the file that is run.
-    file: &'static [&'static str],
+    file: &'static str,
     /// Whether the first plain argument is a file; else it is a name.
     takes_file: bool,
     /// Whether single letters may stand together, so that `-ec` has the option `-c`.
@@ -46,171 +47,125 @@ pub enum Meaning<'a> {
 }
 
 const PLAIN: Interpreter = Interpreter {
-    names: &[],
-    with_value: &[],
-    attached: &[],
-    skipped: &[],
-    code: &[],
-    name: &[],
-    file: &[],
+    names: "",
+    with_value: "",
+    attached: "",
+    skipped: "",
+    code: "",
+    name: "",
+    file: "",
     takes_file: true,
     clusters: false,
     subcommand: None,
 };
 
 /// Suites that are one program by name and several by an option: what they read differs by it.
-const SUITES: [(&str, &[&str]); 1] = [(
+const SUITES: [(&str, &str); 1] = [(
     "soffice",
-    &[
-        "--writer",
-        "--calc",
-        "--draw",
-        "--impress",
-        "--math",
-        "--base",
-        "--global",
-        "--web",
-    ],
+    "--writer --calc --draw --impress --math --base --global --web",
 )];
 
 /// Which part of a suite is started, for the end of its key; empty if `script` is none, or all of it is
 /// meant.
 pub fn part_of(script: &str, arguments: &[OsString]) -> String {
     let suite = SUITES.iter().find(|(name, _)| *name == script);
-    let options = suite.map_or(&[][..], |(_, options)| options);
+    let options = suite.map_or("", |(_, options)| options);
     let part = arguments
         .iter()
         .take_while(|argument| argument.as_bytes().starts_with(b"-"))
-        .find_map(|argument| {
-            options
-                .iter()
-                .find(|option| option.as_bytes() == argument.as_bytes())
-        });
+        .find_map(|argument| one_of(options, argument.as_bytes()));
     part.map(|option| format!(" {option}")).unwrap_or_default()
 }
 
 const ALL: [Interpreter; 14] = [
     Interpreter {
-        names: &["python", "pypy"],
-        with_value: &["-W", "-X", "--check-hash-based-pycs"],
-        code: &["-c"],
-        name: &["-m"],
+        names: "python pypy",
+        with_value: "-W -X --check-hash-based-pycs",
+        code: "-c",
+        name: "-m",
         clusters: true,
         ..PLAIN
     },
     Interpreter {
-        names: &["sh", "bash", "dash", "ash", "zsh", "ksh", "mksh", "fish"],
-        with_value: &["-o", "+o", "-O", "+O", "--rcfile", "--init-file"],
-        code: &["-c"],
+        names: "sh bash dash ash zsh ksh mksh fish",
+        with_value: "-o +o -O +O --rcfile --init-file",
+        code: "-c",
         clusters: true,
         ..PLAIN
     },
     Interpreter {
-        names: &["perl"],
-        with_value: &["-I"],
-        attached: &["-M", "-m", "-i", "-x", "-F", "-C", "-D", "-d"],
-        code: &["-e", "-E"],
+        names: "perl",
+        with_value: "-I",
+        attached: "-M -m -i -x -F -C -D -d",
+        code: "-e -E",
         clusters: true,
         ..PLAIN
     },
     Interpreter {
-        names: &["java"],
-        with_value: &[
-            "-cp",
-            "-classpath",
-            "--class-path",
-            "-p",
-            "--module-path",
-            "--upgrade-module-path",
-            "--add-modules",
-            "--add-reads",
-            "--add-exports",
-            "--add-opens",
-            "--limit-modules",
-            "--patch-module",
-            "--source",
-        ],
-        name: &["-m", "--module"],
-        file: &["-jar"],
+        names: "java",
+        with_value: "-cp -classpath --class-path -p --module-path --upgrade-module-path --add-modules \
+         --add-reads --add-exports --add-opens --limit-modules --patch-module --source",
+        name: "-m --module",
+        file: "-jar",
         takes_file: false,
         ..PLAIN
     },
     Interpreter {
-        names: &["node", "nodejs"],
-        with_value: &[
-            "-r",
-            "--require",
-            "--import",
-            "--loader",
-            "--experimental-loader",
-            "-C",
-            "--conditions",
-        ],
-        code: &["-e", "--eval", "-p", "--print"],
+        names: "node nodejs",
+        with_value: "-r --require --import --loader --experimental-loader -C --conditions",
+        code: "-e --eval -p --print",
         ..PLAIN
     },
     Interpreter {
-        names: &["ruby"],
-        with_value: &["-I", "-r", "-C", "-E"],
-        attached: &["-W", "-K", "-F", "-T", "-x", "-i"],
-        code: &["-e"],
+        names: "ruby",
+        with_value: "-I -r -C -E",
+        attached: "-W -K -F -T -x -i",
+        code: "-e",
         clusters: true,
         ..PLAIN
     },
     Interpreter {
-        names: &["php"],
-        with_value: &["-c", "-d", "-z"],
-        code: &["-r"],
-        file: &["-f"],
+        names: "php",
+        with_value: "-c -d -z",
+        code: "-r",
+        file: "-f",
         ..PLAIN
     },
     Interpreter {
-        names: &["lua", "luajit"],
-        with_value: &["-l"],
-        code: &["-e"],
+        names: "lua luajit",
+        with_value: "-l",
+        code: "-e",
         ..PLAIN
     },
     Interpreter {
-        names: &[
-            "Rscript",
-            "tclsh",
-            "wish",
-            "guile",
-            "mono",
-            "mono-sgen",
-            "gjs",
-            "gjs-console",
-            "octave",
-            "wine",
-            "wine64",
-        ],
-        code: &["-e", "-c", "--eval"],
+        names: "Rscript tclsh wish guile mono mono-sgen gjs gjs-console octave wine wine64",
+        code: "-e -c --eval",
         ..PLAIN
     },
     // It executes one of its tools in its own place, which loads the program.
     Interpreter {
-        names: &["valgrind", "valgrind.bin"],
+        names: "valgrind valgrind.bin",
         ..PLAIN
     },
     Interpreter {
-        names: &["dotnet"],
-        skipped: &["exec"],
+        names: "dotnet",
+        skipped: "exec",
         ..PLAIN
     },
     Interpreter {
-        names: &["electron"],
-        with_value: &["-r", "--require"],
+        names: "electron",
+        with_value: "-r --require",
         ..PLAIN
     },
     Interpreter {
-        names: &["flatpak"],
-        with_value: &["--command", "--branch", "--arch", "--cwd", "--runtime"],
+        names: "flatpak",
+        with_value: "--command --branch --arch --cwd --runtime",
         takes_file: false,
         subcommand: Some("run"),
         ..PLAIN
     },
     Interpreter {
-        names: &["snap"],
+        names: "snap",
         takes_file: false,
         subcommand: Some("run"),
         ..PLAIN
@@ -218,25 +173,11 @@ const ALL: [Interpreter; 14] = [
 ];
 
 /// Names that begin as those of QEMU's user-mode emulators, and are others of its programs.
-const QEMU_OTHERS: [&str; 10] = [
-    "system",
-    "img",
-    "nbd",
-    "io",
-    "ga",
-    "storage",
-    "pr-helper",
-    "bridge-helper",
-    "edid",
-    "keymap",
-];
+const QEMU_OTHERS: &str = "system img nbd io ga storage pr-helper bridge-helper edid keymap";
 
 /// qemu-user(1): the program that it emulates stands behind its options.
 const QEMU: Interpreter = Interpreter {
-    with_value: &[
-        "-B", "-D", "-E", "-L", "-R", "-U", "-0", "-cpu", "-d", "-dfilter", "-g", "-p", "-plugin", "-r",
-        "-s", "-seed", "-tb-size", "-t",
-    ],
+    with_value: "-B -D -E -L -R -U -0 -cpu -d -dfilter -g -p -plugin -r -s -seed -tb-size -t",
     ..PLAIN
 };
 
@@ -249,13 +190,23 @@ impl Interpreter {
         let plain = base.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.' || c == '-');
         let known = ALL
             .iter()
-            .find(|one| one.names.contains(&plain) || one.names.contains(&base));
+            .find(|one| [plain, base].iter().any(|name| one.is_named(name)));
         let emulates = || {
             let architecture = base.strip_prefix("qemu-")?;
-            let is_other = QEMU_OTHERS.iter().any(|other| architecture.starts_with(other));
+            let is_other = QEMU_OTHERS
+                .split_ascii_whitespace()
+                .any(|other| architecture.starts_with(other));
             (!is_other).then_some(&QEMU)
         };
         known.or_else(emulates)
+    }
+
+    fn is_named(&self, name: &str) -> bool {
+        one_of(self.names, name.as_bytes()).is_some()
+    }
+
+    fn first_code(&self) -> &'static str {
+        self.code.split(' ').next().unwrap_or_default()
     }
 
     /// Where in the directory of its process it looks for a module first: of two projects each may have one
@@ -266,7 +217,7 @@ impl Interpreter {
             .split(|byte| *byte == b'.')
             .next()
             .unwrap_or_default();
-        match self.names.contains(&"python") && !package.contains(&b'/') {
+        match self.is_named("python") && !package.contains(&b'/') {
             true => [&b""[..], b".py"]
                 .map(|ending| OsString::from_vec([package, ending].concat()).into())
                 .into(),
@@ -284,14 +235,14 @@ impl Interpreter {
                 let next = rest.next();
                 return next.map_or(Meaning::Nothing, |next| self.plain(next, rest.as_slice()));
             }
-            if bytes == b"-" || bytes == b"-s" && self.names.contains(&"sh") {
+            if bytes == b"-" || bytes == b"-s" && self.is_named("sh") {
                 return Meaning::Nothing;
             }
             // A file of arguments, which java(1) reads: what it says is not known here.
-            if bytes.first() == Some(&b'@') && self.names.contains(&"java") {
+            if bytes.first() == Some(&b'@') && self.is_named("java") {
                 continue;
             }
-            if self.skipped.iter().any(|one| one.as_bytes() == bytes) {
+            if one_of(self.skipped, bytes).is_some() {
                 continue;
             }
             if bytes.len() < 2 || !matches!(bytes[0], b'-' | b'+') {
@@ -318,18 +269,17 @@ impl Interpreter {
 
     /// What an option says, if it says what is run; takes its value off `rest`.
     fn option<'a>(&self, option: &'a [u8], rest: &mut std::slice::Iter<'a, OsString>) -> Option<Meaning<'a>> {
-        let is = |known: &&&'static str| known.as_bytes() == option;
         let mut value = || rest.next().map_or(OsStr::new(""), OsString::as_os_str);
-        if let Some(name) = self.file.iter().find(is) {
+        if let Some(name) = one_of(self.file, option) {
             return Some(Meaning::FileOf(name, value()));
         }
-        if let Some(name) = self.name.iter().find(is) {
+        if let Some(name) = one_of(self.name, option) {
             return Some(Meaning::NameOf(name, value()));
         }
-        if self.code.iter().any(|known| known.as_bytes() == option) {
-            return Some(Meaning::Code(self.code.first()?, value()));
+        if one_of(self.code, option).is_some() {
+            return Some(Meaning::Code(self.first_code(), value()));
         }
-        if self.with_value.iter().any(|known| known.as_bytes() == option) {
+        if one_of(self.with_value, option).is_some() {
             value();
             return None;
         }
@@ -340,7 +290,7 @@ impl Interpreter {
         for (index, letter) in option.iter().enumerate().skip(1) {
             let single = [option[0], *letter];
             let attached = &option[index + 1..];
-            let known = |list: &[&'static str]| list.iter().copied().find(|one| one.as_bytes() == single);
+            let known = |words: &'static str| one_of(words, &single);
             let here = |value: &mut dyn FnMut() -> &'a OsStr| match attached {
                 [] => value(),
                 _ => OsStr::from_bytes(attached),
@@ -353,12 +303,12 @@ impl Interpreter {
             }
             if known(self.code).is_some() {
                 // A shell takes the text from the next argument whatever follows the letter.
-                let text = if self.names.contains(&"sh") {
+                let text = if self.is_named("sh") {
                     value()
                 } else {
                     here(&mut value)
                 };
-                return Some(Meaning::Code(self.code.first()?, text));
+                return Some(Meaning::Code(self.first_code(), text));
             }
             if known(self.with_value).is_some() {
                 if attached.is_empty() {

@@ -4,7 +4,7 @@ mod table;
 
 pub use table::Launcher;
 
-use super::names::words;
+use super::names::{one_of, words};
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
@@ -41,13 +41,15 @@ fn is_loader(base: &str) -> bool {
 impl Launcher {
     /// The launcher of an executable's name.
     pub fn named(base: &str) -> Option<&'static Launcher> {
-        let known = table::ALL.iter().find(|one| one.names.contains(&base));
+        let known = table::ALL
+            .iter()
+            .find(|one| one_of(one.names, base.as_bytes()).is_some());
         known.or_else(|| is_loader(base).then_some(&LOADER))
     }
 
     /// Whether this is its own name, and no link's that leads to it.
     pub fn is_called(&self, called: &str) -> bool {
-        self.names.contains(&called) || self.reading == Reading::Loader
+        one_of(self.names, called.as_bytes()).is_some() || self.reading == Reading::Loader
     }
 
     /// Whether it starts containers.
@@ -65,7 +67,7 @@ impl Launcher {
             Reading::Shim => return in_shim(arguments),
             _ => {}
         }
-        if self.reading == Reading::Env && self.names.contains(&"env") {
+        if self.reading == Reading::Env && one_of(self.names, b"env").is_some() {
             return behind_env(arguments).map_or(Launched::Hidden, Launched::Command);
         }
         let mut rest = arguments;
@@ -82,16 +84,13 @@ impl Launcher {
         let before = rest;
         rest = self.behind_options(rest);
         if !self.subcommands.is_empty() {
-            let is_one = |word: &OsString| {
-                self.subcommands
-                    .iter()
-                    .any(|one| one.as_bytes() == word.as_bytes())
-            };
             // As `docker container run`.
             let group = rest.first().is_some_and(|first| first.as_bytes() == b"container");
             rest = rest.get(usize::from(group)..).unwrap_or_default();
             match rest.split_first() {
-                Some((word, after)) if is_one(word) => rest = self.behind_options(after),
+                Some((word, after)) if one_of(self.subcommands, word.as_bytes()).is_some() => {
+                    rest = self.behind_options(after)
+                }
                 _ => return Launched::Nothing,
             }
         }
@@ -105,17 +104,11 @@ impl Launcher {
                 Launched::Command(behind(rest.iter().take_while(|word| is_assignment(word)).count()))
             }
             Reading::Lock => Launched::Command(match rest {
-                [_, option, text]
-                    if ["-c", "--command"]
-                        .iter()
-                        .any(|one| one.as_bytes() == option.as_bytes()) =>
-                {
-                    ["/bin/sh", "-c"]
-                        .map(OsString::from)
-                        .into_iter()
-                        .chain([text.clone()])
-                        .collect()
-                }
+                [_, option, text] if one_of("-c --command", option.as_bytes()).is_some() => ["/bin/sh", "-c"]
+                    .map(OsString::from)
+                    .into_iter()
+                    .chain([text.clone()])
+                    .collect(),
                 _ => behind(1),
             }),
             Reading::Loader if rest.is_empty() => Launched::Nothing,
@@ -124,7 +117,7 @@ impl Launcher {
             Reading::Container => Launched::Inside(behind(0)),
             Reading::Machine(named) => self.in_machine(&named, given, rest),
             Reading::Bundle => {
-                let directory = self.value_of(&["-b", "--bundle"], given);
+                let directory = self.value_of("-b --bundle", given);
                 Launched::Bundle {
                     directory: directory.unwrap_or_else(|| ".".into()),
                     is_mounted: true,
@@ -154,12 +147,12 @@ impl Launcher {
     }
 
     /// The value of the first of these options that is among the words.
-    fn value_of(&self, options: &[&str], words: &[OsString]) -> Option<OsString> {
+    fn value_of(&self, options: &str, words: &[OsString]) -> Option<OsString> {
         let mut rest = words;
         while let Some((word, after)) = rest.split_first() {
             let bytes = word.as_bytes();
             let takes_next = bytes.starts_with(b"-") && self.takes_next(bytes);
-            for option in options.iter().map(|option| option.as_bytes()) {
+            for option in options.split_ascii_whitespace().map(str::as_bytes) {
                 let value = match option.starts_with(b"--") {
                     true => bytes
                         .strip_prefix(option)
@@ -210,10 +203,9 @@ impl Launcher {
     }
 
     fn is_valued(&self, option: &[u8]) -> bool {
-        let among = |options: &[&str]| options.iter().any(|one| one.as_bytes() == option);
         match self.valued {
-            Valued::These(options) => among(options),
-            Valued::AllBut(options) => !among(options),
+            Valued::These(options) => one_of(options, option).is_some(),
+            Valued::AllBut(options) => one_of(options, option).is_none(),
         }
     }
 }

@@ -158,6 +158,11 @@ pub fn words(text: &OsStr) -> Option<Vec<OsString>> {
     Some(parts.map(|part| OsString::from_vec(part.to_vec())).collect())
 }
 
+/// Which of these words, with spaces between them, this one is.
+pub fn one_of(words: &'static str, one: &[u8]) -> Option<&'static str> {
+    words.split_ascii_whitespace().find(|word| word.as_bytes() == one)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -148,7 +148,7 @@ mod tests {
     use super::*;
     use headstart_model::FilePath;
     use headstart_model::testing;
-    use headstart_model::trace::{FileState, Process, Use, UseKind};
+    use headstart_model::trace::{Process, Use};
     use std::path::PathBuf;
 
     /// Paths as they are.
@@ -186,30 +186,12 @@ mod tests {
                 executable: FilePath::from(*path),
             })
             .collect();
-        trace.files = files
-            .iter()
-            .map(|path| File {
-                path: FilePath::from(*path),
-                filesystem: None,
-                overlay: None,
-                inode: 1,
-                generation: 1,
-                size: 1 << 20,
-                mtime_ns: 0,
-                mode: 0o100_755,
-                state: FileState::Present,
-            })
-            .collect();
+        trace.files = files.iter().map(|path| testing::file(path)).collect();
         let one = |file: usize, time_ns, pages| Use {
             time_ns,
-            process: 0,
-            file: file as u32,
-            start: 0,
-            pages,
-            kind: UseKind::Read,
+            ..testing::used(0, file as u32, 0, pages)
         };
         trace.uses = vec![one(0, 1, pages), one(files.len() - 1, after_ns, 1)];
-        trace.mappings = Vec::new();
         trace
     }
 

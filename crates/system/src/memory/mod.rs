@@ -13,10 +13,6 @@ pub struct Memory {
     pub total: u64,
     /// What can be used without swapping: `MemAvailable`, or what the tightest cgroup leaves if that is less.
     pub available: u64,
-    /// Swap space.
-    pub swap_total: u64,
-    /// Swap space not in use.
-    pub swap_free: u64,
     /// The lowest cgroup limit above this process, if it is lower than the machine's memory.
     pub limit: Option<u64>,
 }
@@ -66,8 +62,6 @@ fn elsewhere(nodes: &Path) -> Memory {
     Memory {
         total: bytes(told.totalram),
         available: bytes(told.freeram) + files.map(|text| file_pages(&text)).sum::<u64>() / 2,
-        swap_total: bytes(told.totalswap),
-        swap_free: bytes(told.freeswap),
         limit: None,
     }
 }
@@ -115,8 +109,6 @@ fn parse_meminfo(text: &str) -> Memory {
     Memory {
         total: field("MemTotal").unwrap_or(0),
         available: field("MemAvailable").or_else(|| field("MemFree")).unwrap_or(0),
-        swap_total: field("SwapTotal").unwrap_or(0),
-        swap_free: field("SwapFree").unwrap_or(0),
         limit: None,
     }
 }
@@ -143,8 +135,6 @@ mod tests {
         let expected = Memory {
             total: 2 << 20,
             available: 1 << 20,
-            swap_total: 8192,
-            swap_free: 4096,
             limit: None,
         };
         assert_eq!(parse_meminfo(text), expected);

@@ -15,7 +15,7 @@ mod root;
 
 use crate::file_systems;
 pub use crate::file_systems::{
-    Kind, inodes_last, is_local, kind_of, kind_of_magic, may_wait_for_servers, waits_for_servers,
+    Kind, inodes_last, is_local, kind_of, may_wait_for_servers, waits_for_servers,
 };
 pub use by_device::WAYS;
 pub use followed_table::Followed;

@@ -8,7 +8,7 @@
 
 use super::{Kind, LAYERS, MountTable, closed, strip_prefix};
 use crate::resolve;
-use crate::skip::{Skip, skip};
+use crate::why_not_opened::{Skip, skip};
 use rustix::fs::{AtFlags, CWD, OFlags, ResolveFlags, StatxFlags};
 use rustix::io::Errno;
 use std::ffi::{CString, OsStr};

@@ -35,12 +35,12 @@ const DRAIN_SELDOM: Duration = Duration::from_millis(100);
 const LITTLE: f64 = 1.0 / 64.0;
 const MUCH: f64 = 1.0 / 16.0;
 
-/// The back-end, attached and running; without `filter` it sends also what it sent already.
-pub(crate) fn start(options: &Options, filter: bool) -> Result<Box<dyn Backend>, RecordError> {
+/// The back-end, attached and running.
+pub(crate) fn start(options: &Options) -> Result<Box<dyn Backend>, RecordError> {
     let kernel = running_kernel()?;
     let mut reason = None;
     for evidence in load::evidence(&kernel) {
-        match Bpf::start_as_asked(&kernel, options, evidence, filter) {
+        match Bpf::start_as_asked(&kernel, options, evidence) {
             Ok(bpf) => return Ok(Box::new(bpf)),
             // Some kernels have the functions but refuse to trace them.
             Err(error) => reason = reason.or(Some(error)),
@@ -92,18 +92,17 @@ impl Bpf {
         kernel: &btf::Kernel,
         options: &Options,
         evidence: Evidence,
-        filter: bool,
     ) -> Result<Bpf, RecordError> {
         if !options.activity {
-            return Bpf::start(kernel, options, evidence, filter, false);
+            return Bpf::start(kernel, options, evidence, true, false);
         }
         let with = load::activity_programs(kernel)
             .map_err(|event| format!("this kernel has no event {event}"))
             .and_then(|_| {
-                Bpf::start(kernel, options, evidence, filter, true).map_err(|error| error.to_string())
+                Bpf::start(kernel, options, evidence, true, true).map_err(|error| error.to_string())
             });
         with.or_else(|why| {
-            let without = Bpf::start(kernel, options, evidence, filter, false)?;
+            let without = Bpf::start(kernel, options, evidence, true, false)?;
             Ok(Bpf {
                 no_activity: Some(why),
                 ..without
@@ -111,6 +110,7 @@ impl Bpf {
         })
     }
 
+    /// Without `filter` it sends also what it sent already.
     fn start(
         kernel: &btf::Kernel,
         options: &Options,

@@ -1,23 +1,24 @@
-//! The launchers that are known, and what stands before the command of each.
+//! The launchers that are known, and what stands before the command of each. Names and options are words with
+//! spaces between them.
 
 /// How a launcher's arguments are read.
 pub struct Launcher {
     /// What its executable is called.
-    pub(super) names: &'static [&'static str],
+    pub(super) names: &'static str,
     pub(super) valued: Valued,
     /// Plain arguments before the command.
     pub(super) before: usize,
     /// The subcommands that start something, where there are subcommands; with any other the program itself
     /// is meant.
-    pub(super) subcommands: &'static [&'static str],
+    pub(super) subcommands: &'static str,
     pub(super) reading: Reading,
 }
 
 /// Options with a value, which is the rest of their word or the next argument. One whose value must be in its
 /// word is as one without.
 pub(super) enum Valued {
-    These(&'static [&'static str]),
-    AllBut(&'static [&'static str]),
+    These(&'static str),
+    AllBut(&'static str),
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -53,63 +54,50 @@ pub(super) enum Reading {
 #[derive(Clone, Copy, PartialEq)]
 pub(super) struct Named {
     /// Options whose value is a path.
-    pub(super) paths: &'static [&'static str],
+    pub(super) paths: &'static str,
     /// Options whose value is a name.
-    pub(super) names: &'static [&'static str],
+    pub(super) names: &'static str,
     /// Whether a plain argument may be the name.
     pub(super) by_argument: bool,
 }
 
 /// ld.so(8) called by name, of glibc and musl.
 pub(super) const LOADER: Launcher = Launcher {
-    names: &[],
-    valued: Valued::These(&[
-        "--library-path",
-        "--glibc-hwcaps-prepend",
-        "--glibc-hwcaps-mask",
-        "--inhibit-rpath",
-        "--audit",
-        "--preload",
-        "--argv0",
-    ]),
+    names: "",
+    valued: Valued::These(
+        "--library-path --glibc-hwcaps-prepend --glibc-hwcaps-mask --inhibit-rpath --audit \
+         --preload --argv0",
+    ),
     before: 0,
-    subcommands: &[],
+    subcommands: "",
     reading: Reading::Loader,
 };
 
-const fn plain(names: &'static [&'static str], valued: &'static [&'static str]) -> Launcher {
+const fn plain(names: &'static str, valued: &'static str) -> Launcher {
     Launcher {
         names,
         valued: Valued::These(valued),
         before: 0,
-        subcommands: &[],
+        subcommands: "",
         reading: Reading::Plain,
     }
 }
 
-const fn behind(names: &'static [&'static str], valued: &'static [&'static str], before: usize) -> Launcher {
+const fn behind(names: &'static str, valued: &'static str, before: usize) -> Launcher {
     Launcher {
         before,
         ..plain(names, valued)
     }
 }
 
-const fn read_as(
-    reading: Reading,
-    names: &'static [&'static str],
-    valued: &'static [&'static str],
-) -> Launcher {
+const fn read_as(reading: Reading, names: &'static str, valued: &'static str) -> Launcher {
     Launcher {
         reading,
         ..plain(names, valued)
     }
 }
 
-const fn by_subcommand(
-    names: &'static [&'static str],
-    subcommands: &'static [&'static str],
-    valued: &'static [&'static str],
-) -> Launcher {
+const fn by_subcommand(names: &'static str, subcommands: &'static str, valued: &'static str) -> Launcher {
     Launcher {
         subcommands,
         ..plain(names, valued)
@@ -117,11 +105,7 @@ const fn by_subcommand(
 }
 
 /// Of containers' clients: most options have a value, and these have none.
-const fn container(
-    names: &'static [&'static str],
-    subcommands: &'static [&'static str],
-    without_value: &'static [&'static str],
-) -> Launcher {
+const fn container(names: &'static str, subcommands: &'static str, without_value: &'static str) -> Launcher {
     Launcher {
         names,
         valued: Valued::AllBut(without_value),
@@ -132,14 +116,10 @@ const fn container(
 }
 
 /// Of what starts the system or a command in a directory or an image.
-const fn machine(
-    names: &'static [&'static str],
-    named: Named,
-    without_value: &'static [&'static str],
-) -> Launcher {
+const fn machine(names: &'static str, named: Named, without_value: &'static str) -> Launcher {
     Launcher {
         reading: Reading::Machine(named),
-        ..container(names, &[], without_value)
+        ..container(names, "", without_value)
     }
 }
 
@@ -147,514 +127,143 @@ const fn machine(
 /// numactl 2.0.19, fakeroot 1.37, strace 6.13, ltrace 0.8, perf 6.12, ccache 4.11, Apptainer 1.4, Podman 5.4,
 /// Docker 26, LXC 6.0, crun 1.21 and runc 1.1.
 pub(super) const ALL: &[Launcher] = &[
-    read_as(Reading::Env, &["env"], &["-u", "-C"]),
-    plain(&["nice"], &["-n", "--adjustment"]),
-    plain(
-        &["ionice"],
-        &[
-            "-c",
-            "-n",
-            "-p",
-            "-P",
-            "-u",
-            "--class",
-            "--classdata",
-            "--pid",
-            "--pgid",
-            "--uid",
-        ],
-    ),
-    plain(&["nohup", "setsid", "chronic", "catchsegv"], &[]),
-    plain(&["stdbuf"], &["-i", "-o", "-e", "--input", "--output", "--error"]),
-    behind(&["timeout"], &["-k", "-s", "--kill-after", "--signal"], 1),
+    read_as(Reading::Env, "env", "-u -C"),
+    plain("nice", "-n --adjustment"),
+    plain("ionice", "-c -n -p -P -u --class --classdata --pid --pgid --uid"),
+    plain("nohup setsid chronic catchsegv", ""),
+    plain("stdbuf", "-i -o -e --input --output --error"),
+    behind("timeout", "-k -s --kill-after --signal", 1),
     read_as(
         Reading::Number,
-        &["chrt"],
-        &[
-            "-T",
-            "-P",
-            "-D",
-            "--sched-runtime",
-            "--sched-period",
-            "--sched-deadline",
-        ],
+        "chrt",
+        "-T -P -D --sched-runtime --sched-period --sched-deadline",
     ),
-    behind(&["taskset"], &[], 1),
-    plain(
-        &["uclampset"],
-        &["-m", "-M", "-p", "--util-min", "--util-max", "--pid"],
-    ),
-    plain(&["choom"], &["-n", "-p", "--adjust", "--pid"]),
-    plain(&["prlimit"], &["-o", "-p", "--output", "--pid"]),
+    behind("taskset", "", 1),
+    plain("uclampset", "-m -M -p --util-min --util-max --pid"),
+    plain("choom", "-n -p --adjust --pid"),
+    plain("prlimit", "-o -p --output --pid"),
     read_as(
         Reading::Lock,
-        &["flock"],
-        &[
-            "-w",
-            "-E",
-            "--timeout",
-            "--wait",
-            "--conflict-exit-code",
-            "--start",
-            "--length",
-        ],
+        "flock",
+        "-w -E --timeout --wait --conflict-exit-code --start --length",
     ),
     read_as(
         Reading::Architecture,
-        &[
-            "setarch", "linux32", "linux64", "i386", "i486", "i586", "i686", "x86_64", "uname26",
-        ],
-        &["-p", "--pid"],
+        "setarch linux32 linux64 i386 i486 i586 i686 x86_64 uname26",
+        "-p --pid",
     ),
     plain(
-        &["numactl"],
-        &[
-            "-i",
-            "-w",
-            "-N",
-            "-m",
-            "-p",
-            "-P",
-            "-C",
-            "-S",
-            "-f",
-            "-o",
-            "-L",
-            "-M",
-            "-I",
-            "--interleave",
-            "--weighted-interleave",
-            "--cpunodebind",
-            "--membind",
-            "--preferred",
-            "--preferred-many",
-            "--physcpubind",
-            "--cpubind",
-            "--shm",
-            "--file",
-            "--offset",
-            "--length",
-            "--shmmode",
-            "--shmid",
-        ],
+        "numactl",
+        "-i -w -N -m -p -P -C -S -f -o -L -M -I --interleave --weighted-interleave \
+         --cpunodebind --membind --preferred --preferred-many --physcpubind --cpubind --shm \
+         --file --offset --length --shmmode --shmid",
     ),
-    plain(&["time"], &["-f", "-o", "--format", "--output"]),
+    plain("time", "-f -o --format --output"),
     plain(
-        &["systemd-cat"],
-        &[
-            "-t",
-            "-p",
-            "--identifier",
-            "--priority",
-            "--stderr-priority",
-            "--level-prefix",
-            "--namespace",
-        ],
+        "systemd-cat",
+        "-t -p --identifier --priority --stderr-priority --level-prefix --namespace",
     ),
-    plain(&["systemd-inhibit"], &["--what", "--who", "--why", "--mode"]),
+    plain("systemd-inhibit", "--what --who --why --mode"),
     plain(
-        &["fakeroot", "fakeroot-sysv", "fakeroot-tcp", "fakeroot-ng"],
-        &["-l", "-s", "-i", "-b", "--lib", "--faked"],
+        "fakeroot fakeroot-sysv fakeroot-tcp fakeroot-ng",
+        "-l -s -i -b --lib --faked",
+    ),
+    plain("eatmydata gamemoderun mangohud prime-run primusrun", ""),
+    plain("optirun", "-b -c -d -l -s -t"),
+    plain("torsocks torify", "-a -u -p -P --address --user --pass --port"),
+    plain("proxychains proxychains4", "-f"),
+    behind("faketime", "-p", 1),
+    plain("cgexec", "-g"),
+    plain("rlwrap", "-b -C -f -g -H -I -l -O -P -q -s -S -t -w -z"),
+    plain("tini tini-static", "-p -e"),
+    plain("dumb-init", "-r --rewrite"),
+    plain(
+        "strace",
+        "-a -b -e -E -I -o -O -p -P -s -S -u -U -X --attach --argv0 --columns \
+         --const-print-style --detach-on --env --inject --fault --interruptible --kvm \
+         --output --raw --read --reads --signal --signals --status --string-limit \
+         --strings-in-hex --summary-columns --summary-sort-by --summary-syscall-overhead \
+         --trace --trace-path --user --write --writes --abbrev --verbose --syscall-limit",
     ),
     plain(
-        &["eatmydata", "gamemoderun", "mangohud", "prime-run", "primusrun"],
-        &[],
-    ),
-    plain(&["optirun"], &["-b", "-c", "-d", "-l", "-s", "-t"]),
-    plain(
-        &["torsocks", "torify"],
-        &["-a", "-u", "-p", "-P", "--address", "--user", "--pass", "--port"],
-    ),
-    plain(&["proxychains", "proxychains4"], &["-f"]),
-    behind(&["faketime"], &["-p"], 1),
-    plain(&["cgexec"], &["-g"]),
-    plain(
-        &["rlwrap"],
-        &[
-            "-b", "-C", "-f", "-g", "-H", "-I", "-l", "-O", "-P", "-q", "-s", "-S", "-t", "-w", "-z",
-        ],
-    ),
-    plain(&["tini", "tini-static"], &["-p", "-e"]),
-    plain(&["dumb-init"], &["-r", "--rewrite"]),
-    plain(
-        &["strace"],
-        &[
-            "-a",
-            "-b",
-            "-e",
-            "-E",
-            "-I",
-            "-o",
-            "-O",
-            "-p",
-            "-P",
-            "-s",
-            "-S",
-            "-u",
-            "-U",
-            "-X",
-            "--attach",
-            "--argv0",
-            "--columns",
-            "--const-print-style",
-            "--detach-on",
-            "--env",
-            "--inject",
-            "--fault",
-            "--interruptible",
-            "--kvm",
-            "--output",
-            "--raw",
-            "--read",
-            "--reads",
-            "--signal",
-            "--signals",
-            "--status",
-            "--string-limit",
-            "--strings-in-hex",
-            "--summary-columns",
-            "--summary-sort-by",
-            "--summary-syscall-overhead",
-            "--trace",
-            "--trace-path",
-            "--user",
-            "--write",
-            "--writes",
-            "--abbrev",
-            "--verbose",
-            "--syscall-limit",
-        ],
-    ),
-    plain(
-        &["ltrace"],
-        &[
-            "-a",
-            "-A",
-            "-D",
-            "-e",
-            "-F",
-            "-l",
-            "-n",
-            "-o",
-            "-p",
-            "-s",
-            "-u",
-            "-w",
-            "-x",
-            "--align",
-            "--config",
-            "--debug",
-            "--indent",
-            "--library",
-            "--output",
-            "--where",
-        ],
+        "ltrace",
+        "-a -A -D -e -F -l -n -o -p -s -u -w -x --align --config --debug --indent --library \
+         --output --where",
     ),
     by_subcommand(
-        &["perf"],
-        &["record", "stat", "trace", "top"],
-        &[
-            "-e",
-            "-o",
-            "-p",
-            "-t",
-            "-r",
-            "-c",
-            "-m",
-            "-F",
-            "-C",
-            "-D",
-            "-u",
-            "-G",
-            "-j",
-            "-k",
-            "-I",
-            "-x",
-            "-M",
-            "-i",
-            "-w",
-            "-W",
-            "--event",
-            "--filter",
-            "--output",
-            "--pid",
-            "--tid",
-            "--realtime",
-            "--count",
-            "--mmap-pages",
-            "--freq",
-            "--cpu",
-            "--delay",
-            "--uid",
-            "--cgroup",
-            "--branch-filter",
-            "--clockid",
-            "--call-graph",
-            "--interval-print",
-            "--interval-count",
-            "--field-separator",
-            "--metrics",
-            "--repeat",
-            "--timeout",
-            "--post",
-            "--pre",
-            "--log-fd",
-            "--expr",
-            "--input",
-            "--duration",
-            "--max-stack",
-            "--min-stack",
-            "--max-size",
-            "--proc-map-timeout",
-            "--control",
-            "--debuginfod",
-            "--aux-sample",
-            "--affinity",
-            "--exec-path",
-            "--for-each-cgroup",
-            "--td-level",
-        ],
+        "perf",
+        "record stat trace top",
+        "-e -o -p -t -r -c -m -F -C -D -u -G -j -k -I -x -M -i -w -W --event --filter \
+         --output --pid --tid --realtime --count --mmap-pages --freq --cpu --delay --uid \
+         --cgroup --branch-filter --clockid --call-graph --interval-print --interval-count \
+         --field-separator --metrics --repeat --timeout --post --pre --log-fd --expr --input \
+         --duration --max-stack --min-stack --max-size --proc-map-timeout --control \
+         --debuginfod --aux-sample --affinity --exec-path --for-each-cgroup --td-level",
     ),
     // The compiler comes behind assignments of its configuration.
-    read_as(
-        Reading::Env,
-        &["ccache", "sccache"],
-        &["-d", "-F", "-k", "-M", "-o", "-p", "-X"],
-    ),
-    plain(&["distcc", "icecc"], &[]),
-    plain(&["dbus-run-session"], &["--config-file", "--dbus-daemon"]),
+    read_as(Reading::Env, "ccache sccache", "-d -F -k -M -o -p -X"),
+    plain("distcc icecc", ""),
+    plain("dbus-run-session", "--config-file --dbus-daemon"),
     plain(
-        &["xvfb-run"],
-        &[
-            "-e",
-            "-f",
-            "-n",
-            "-p",
-            "-s",
-            "-w",
-            "--error-file",
-            "--auth-file",
-            "--server-num",
-            "--server-args",
-        ],
+        "xvfb-run",
+        "-e -f -n -p -s -w --error-file --auth-file --server-num --server-args",
     ),
     container(
-        &["podman", "docker", "nerdctl"],
-        &["run", "create", "start"],
-        &[
-            "-d",
-            "-i",
-            "-t",
-            "-P",
-            "-q",
-            "-D",
-            "--debug",
-            "--detach",
-            "--interactive",
-            "--tty",
-            "--rm",
-            "--rmi",
-            "--init",
-            "--privileged",
-            "--read-only",
-            "--read-only-tmpfs",
-            "--quiet",
-            "--publish-all",
-            "--no-hosts",
-            "--no-hostname",
-            "--no-healthcheck",
-            "--oom-kill-disable",
-            "--replace",
-            "--sig-proxy",
-            "--tls",
-            "--tlsverify",
-            "--tls-verify",
-            "--disable-content-trust",
-            "--env-host",
-            "--http-proxy",
-            "--passwd",
-            "--rootfs",
-            "--syslog",
-            "--remote",
-            "--transient-store",
-            "--help",
-            "--version",
-        ],
+        "podman docker nerdctl",
+        "run create start",
+        "-d -i -t -P -q -D --debug --detach --interactive --tty --rm --rmi --init \
+         --privileged --read-only --read-only-tmpfs --quiet --publish-all --no-hosts \
+         --no-hostname --no-healthcheck --oom-kill-disable --replace --sig-proxy --tls \
+         --tlsverify --tls-verify --disable-content-trust --env-host --http-proxy --passwd \
+         --rootfs --syslog --remote --transient-store --help --version",
     ),
     container(
-        &["apptainer", "singularity"],
-        &["run", "exec", "shell", "test"],
-        &[
-            "-e",
-            "-c",
-            "-C",
-            "-f",
-            "-i",
-            "-n",
-            "-p",
-            "-u",
-            "-w",
-            "-s",
-            "-q",
-            "-v",
-            "-d",
-            "-h",
-            "--cleanenv",
-            "--contain",
-            "--containall",
-            "--fakeroot",
-            "--ipc",
-            "--net",
-            "--pid",
-            "--userns",
-            "--uts",
-            "--writable",
-            "--writable-tmpfs",
-            "--no-home",
-            "--no-init",
-            "--no-eval",
-            "--no-umask",
-            "--no-https",
-            "--nohttps",
-            "--no-privs",
-            "--keep-privs",
-            "--allow-setuid",
-            "--nv",
-            "--nvccli",
-            "--rocm",
-            "--compat",
-            "--no-compat",
-            "--underlay",
-            "--unsquash",
-            "--disable-cache",
-            "--vm",
-            "--docker-login",
-            "--sif-fuse",
-            "--no-tmp-sandbox",
-            "--no-pid",
-            "--sharens",
-            "--authfile-none",
-            "--silent",
-            "--quiet",
-            "--verbose",
-            "--debug",
-            "--nocolor",
-            "--help",
-            "--version",
-        ],
+        "apptainer singularity",
+        "run exec shell test",
+        "-e -c -C -f -i -n -p -u -w -s -q -v -d -h --cleanenv --contain --containall \
+         --fakeroot --ipc --net --pid --userns --uts --writable --writable-tmpfs --no-home \
+         --no-init --no-eval --no-umask --no-https --nohttps --no-privs --keep-privs \
+         --allow-setuid --nv --nvccli --rocm --compat --no-compat --underlay --unsquash \
+         --disable-cache --vm --docker-login --sif-fuse --no-tmp-sandbox --no-pid --sharens \
+         --authfile-none --silent --quiet --verbose --debug --nocolor --help --version",
     ),
     machine(
-        &["systemd-nspawn"],
+        "systemd-nspawn",
         Named {
-            paths: &["-D", "--directory", "-i", "--image", "--template", "--oci-bundle"],
-            names: &["-M", "--machine"],
+            paths: "-D --directory -i --image --template --oci-bundle",
+            names: "-M --machine",
             by_argument: false,
         },
-        &[
-            "-q",
-            "-x",
-            "-a",
-            "-b",
-            "-U",
-            "-n",
-            "-j",
-            "-P",
-            "-h",
-            "--quiet",
-            "--no-pager",
-            "--ephemeral",
-            "--read-only",
-            "--volatile",
-            "--as-pid2",
-            "--boot",
-            "--private-users",
-            "--private-network",
-            "--network-veth",
-            "--no-new-privileges",
-            "--pipe",
-            "--keep-unit",
-            "--help",
-            "--version",
-        ],
+        "-q -x -a -b -U -n -j -P -h --quiet --no-pager --ephemeral --read-only --volatile \
+         --as-pid2 --boot --private-users --private-network --network-veth \
+         --no-new-privileges --pipe --keep-unit --help --version",
     ),
     machine(
-        &["lxc-start"],
+        "lxc-start",
         Named {
-            paths: &[],
-            names: &["-n", "--name"],
+            paths: "",
+            names: "-n --name",
             by_argument: true,
         },
-        &[
-            "-d",
-            "-F",
-            "-C",
-            "-q",
-            "--daemon",
-            "--foreground",
-            "--close-all-fds",
-            "--quiet",
-            "--help",
-            "--usage",
-            "--version",
-        ],
+        "-d -F -C -q --daemon --foreground --close-all-fds --quiet --help --usage --version",
     ),
     Launcher {
         reading: Reading::Bundle,
         ..container(
-            &["crun", "runc"],
-            &["run", "create"],
-            &[
-                "-d",
-                "-v",
-                "-V",
-                "-h",
-                "--debug",
-                "--detach",
-                "--keep",
-                "--no-new-keyring",
-                "--no-pivot",
-                "--no-subreaper",
-                "--systemd-cgroup",
-                "--help",
-                "--usage",
-                "--version",
-            ],
+            "crun runc",
+            "run create",
+            "-d -v -V -h --debug --detach --keep --no-new-keyring --no-pivot --no-subreaper \
+         --systemd-cgroup --help --usage --version",
         )
     },
-    read_as(Reading::Shim, &["containerd-shim-runc-v2"], &[]),
-    // Too much may stand before the command, or it changes what is seen of files.
+    read_as(Reading::Shim, "containerd-shim-runc-v2", ""),
+    // Too much may stand before the command, or it changes what is seen of files. systemd-executor is the first
+    // execution in each service's process (systemd 255 and later).
     read_as(
         Reading::Opaque,
-        &[
-            "arch-chroot",
-            "bwrap",
-            "chroot",
-            "dbus-launch",
-            "doas",
-            "fakechroot",
-            "firejail",
-            "flatpak-bwrap",
-            "gosu",
-            "nsenter",
-            "parallel",
-            "pkexec",
-            "proot",
-            "runuser",
-            "schroot",
-            "sem",
-            "setpriv",
-            "snap-confine",
-            "snap-exec",
-            "start-stop-daemon",
-            "su-exec",
-            "sudo",
-            // Process 1, and users' own managers, execute it first of all in each service's process (systemd
-            // 255 and later).
-            "systemd-executor",
-            "systemd-run",
-            "unshare",
-            "xargs",
-        ],
-        &[],
+        "arch-chroot bwrap chroot dbus-launch doas fakechroot firejail flatpak-bwrap gosu \
+         nsenter parallel pkexec proot runuser schroot sem setpriv snap-confine snap-exec \
+         start-stop-daemon su-exec sudo systemd-executor systemd-run unshare xargs",
+        "",
     ),
 ];
