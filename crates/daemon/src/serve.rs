@@ -7,7 +7,8 @@
 //! ```
 //!
 //! The answering thread comes before all ordinary processes, and does nothing that waits for a device but
-//! read the plan.
+//! read the plan. What a plan reads of remote file systems is read by processes that another one forks
+//! ([`Forker`]): no thread of the daemon asks a server for anything.
 
 mod answer;
 mod exact;
@@ -18,6 +19,7 @@ mod known_programs;
 mod notify;
 mod process;
 mod realtime_priority;
+mod remote;
 mod retain;
 mod running;
 mod shares;
@@ -30,6 +32,7 @@ use answer::Answering;
 use anyhow::{Context as _, Result};
 use finish::Finisher;
 use headstart_record::{RecordError, Watch};
+use headstart_replay::{Forker, Forks};
 use headstart_start::notes::log;
 use headstart_store::Store;
 use headstart_system::limits::{bound_memory, give_back_memory};
@@ -96,6 +99,16 @@ enum Woken {
 /// would try again.
 pub fn run(mut options: Options) -> Result<()> {
     let manager = Manager::of_environment();
+    // The first thread begins after that.
+    let forks = match Forker::start() {
+        Ok(forker) => Forks::By(Arc::new(forker)),
+        Err(error) => {
+            log(&format!(
+                "nothing is read ahead from remote file systems: {error}"
+            ));
+            Forks::Nobody
+        }
+    };
     let watch = match Watch::start() {
         Ok(watch) => watch,
         Err(error) if manager.listens() && cannot_be_here(&error) => {
@@ -125,7 +138,7 @@ pub fn run(mut options: Options) -> Result<()> {
     }
     let (at_begin, store) = (options.at_begin, options.store.clone());
     thread::spawn("at-begin", Box::new(move || at_begin(&store))).context(NO_THREAD)?;
-    let state = Arc::new(State::new(options.store.clone(), Arc::clone(&wake)));
+    let state = Arc::new(State::new(options.store.clone(), Arc::clone(&wake), forks));
     let control = options.control.take();
     let control = control.map(|listener| Control::serve(listener, Arc::clone(&state) as Arc<dyn Service>));
     let control = control.transpose()?;

@@ -1,22 +1,22 @@
 //! The parts of a replay on remote file systems, each by a process of its own.
 //!
 //! A server may never answer, and whoever has asked it waits in the kernel until it does, at some places deaf
-//! to SIGKILL. So nobody waits for such a process: it is told to end by the end of a stream, tells by that
-//! stream what it did, and is killed when it is late, or when the process that forked it ends.
+//! to SIGKILL. So nobody waits for such a process: it is told to stop by the end of a stream, tells by that
+//! stream what it did, and ends at once when the stream is closed, or when the process that forked it ends.
 
-use crate::options::{Devices, Options};
+use crate::options::{Devices, Forks, Options};
 use crate::sample::is_warm;
-use crate::{Replay, forked};
+use crate::{Replay, Stop, forked};
 use headstart_model::outcome::{ReplayReport, Skipped};
 use headstart_model::plan::PlanFile;
-use headstart_system::launch::{background_of, send};
+use headstart_system::launch::{background_of, exit_now};
 use headstart_system::mounts::{MountTable, may_wait_for_servers};
 use headstart_system::thread;
-use rustix::process::Signal;
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// So many remote file systems are read of one plan, each by a process: a start uses one or two.
@@ -26,7 +26,7 @@ const MOST: usize = 4;
 const GIVES_UP_AFTER: Duration = Duration::from_secs(2);
 /// Who was told to end does so within this time, as a rule: a read that is under way comes to its end first.
 pub const ENDS_WITHIN: Duration = Duration::from_secs(1);
-/// Where somebody waits for that it is killed sooner: a server that has not answered for so long may be dead,
+/// Where somebody waits for that it is ended sooner: a server that has not answered for so long may be dead,
 /// and a command is not to end much later for it.
 const CLOSES_WITHIN: Duration = Duration::from_millis(300);
 /// More than a report of as many requests as a plan can have takes, bytes.
@@ -34,8 +34,6 @@ const REPORT: u64 = 64 << 20;
 
 /// A process that reads what a plan asks for on one remote file system.
 pub struct Apart {
-    /// Its own as long as this process lives, which does not wait for it.
-    pid: u32,
     stream: UnixStream,
     mount_point: String,
     /// How many requests it has.
@@ -45,10 +43,10 @@ pub struct Apart {
 /// Forks the processes for the remote file systems of a plan, and leaves these out of `options`. Where none
 /// can be forked all are left to the caller, to which they are not local.
 pub fn fork(file: &Arc<PlanFile>, options: &mut Options) -> Vec<Apart> {
-    let (true, Ok(plan)) = (options.forks, file.plan()) else {
+    let forks = std::mem::replace(&mut options.forks, Forks::Nobody);
+    let (Forks::Caller | Forks::By(_), Ok(plan)) = (&forks, file.plan()) else {
         return Vec::new();
     };
-    options.forks = false;
     let mounts = MountTable::read().unwrap_or_default();
     let mut apart = Vec::new();
     for index in 0..plan.device_count() {
@@ -62,18 +60,17 @@ pub fn fork(file: &Arc<PlanFile>, options: &mut Options) -> Vec<Apart> {
         if !is_there || requests == 0 || apart.len() >= MOST {
             continue;
         }
-        let theirs = Options {
-            devices: Devices::Only(number),
-            finish_limit: GIVES_UP_AFTER,
-            ..options.clone()
+        let (theirs, parent) = (options_for(number, options), std::process::id());
+        let mount_point = device.mount_point.to_string();
+        let forked = match &forks {
+            Forks::By(forker) => forker.fork(file, &mount_point, &theirs),
+            _ => background_of(|| None, |stream| work(stream, parent, Arc::clone(file), theirs))
+                .map(|(stream, _)| stream),
         };
-        let parent = std::process::id();
-        let forked = background_of(|| None, |stream| work(stream, parent, Arc::clone(file), theirs));
-        let Ok((stream, pid)) = forked else { break };
+        let Ok(stream) = forked else { break };
         apart.push(Apart {
-            pid,
             stream,
-            mount_point: device.mount_point.to_string(),
+            mount_point,
             requests,
         });
         if let Devices::AllBut(others) = &mut options.devices {
@@ -83,9 +80,25 @@ pub fn fork(file: &Arc<PlanFile>, options: &mut Options) -> Vec<Apart> {
     apart
 }
 
-/// What such a process does.
-fn work(stream: UnixStream, parent: u32, plan: Arc<PlanFile>, options: Options) -> i32 {
+/// The options of the process that reads one device.
+pub fn options_for(device: u16, options: &Options) -> Options {
+    Options {
+        devices: Devices::Only(device),
+        finish_limit: GIVES_UP_AFTER,
+        ..options.clone()
+    }
+}
+
+/// What such a process does; its status.
+pub fn work(stream: UnixStream, parent: u32, plan: Arc<PlanFile>, options: Options) -> i32 {
+    let Ok(told) = stream.try_clone() else { return 1 };
     if !forked::dies_with(parent) {
+        return 1;
+    }
+    let listener = Arc::new(Listener::default());
+    let listens = Arc::clone(&listener);
+    // Before anything that may wait for the server.
+    if thread::spawn("listen", Box::new(move || listens.listen(told))).is_err() {
         return 1;
     }
     may_wait_for_servers();
@@ -95,19 +108,43 @@ fn work(stream: UnixStream, parent: u32, plan: Arc<PlanFile>, options: Options) 
     let Ok(replay) = Replay::start(plan, options) else {
         return 1;
     };
-    let stopper = replay.stopper();
-    let Ok(mut told) = stream.try_clone() else {
-        return 1;
-    };
-    let listen = move || {
+    listener.is_there(replay.stopper());
+    tell(&stream, &replay.finish())
+}
+
+/// What a process is told: to stop, by the end of what is said to it, and to end.
+#[derive(Default)]
+struct Listener {
+    stopper: OnceLock<Stop>,
+    has_to_stop: AtomicBool,
+}
+
+impl Listener {
+    /// Waits until it has to stop, and until nobody listens any more to what it tells. Then it ends, and the
+    /// kernel with it whatever of its threads waits, once that can be interrupted.
+    fn listen(&self, mut told: UnixStream) {
         // Nothing is ever said: it ends.
         let _ = told.read(&mut [0]);
-        stopper.stop_requests();
-    };
-    let Ok(_listens) = thread::spawn("listen", Box::new(listen)) else {
-        return 1;
-    };
-    tell(&stream, &replay.finish())
+        self.has_to_stop.store(true, Ordering::SeqCst);
+        self.stop();
+        forked::wait_for_hang_up(&told);
+        exit_now(1);
+    }
+
+    /// The replay has begun.
+    fn is_there(&self, stopper: Stop) {
+        // Once.
+        let _ = self.stopper.set(stopper);
+        if self.has_to_stop.load(Ordering::SeqCst) {
+            self.stop();
+        }
+    }
+
+    fn stop(&self) {
+        if let Some(stopper) = self.stopper.get() {
+            stopper.stop_requests();
+        }
+    }
 }
 
 /// Whether all of it is in memory: then each file would be opened in vain, and each open is a request to the
@@ -117,6 +154,16 @@ fn is_in_memory(file: &PlanFile, options: &Options) -> bool {
         return false;
     };
     is_warm(&plan, *device, std::process::id().into())
+}
+
+/// Tells that nothing is done, and why.
+pub fn refuse(stream: &UnixStream, why: &str) {
+    let report = ReplayReport {
+        stopped: Some(why.into()),
+        ..ReplayReport::default()
+    };
+    // Who is gone cannot be told.
+    tell(stream, &report);
 }
 
 /// Tells what was done; the status of this process.
@@ -132,20 +179,24 @@ impl Apart {
         let _ = self.stream.shutdown(Shutdown::Write);
     }
 
-    /// Waits a moment until it has closed what it has opened, until then at most, or kills it.
-    pub fn wait_or_kill(&self, until: Instant) {
+    /// Waits a moment until it has closed what it has opened, until then at most, or ends it.
+    pub fn wait_or_end(&self, until: Instant) {
         if !forked::has_told(&self.stream, until.min(Instant::now() + CLOSES_WITHIN)) {
-            self.kill();
+            self.end();
         }
     }
 
-    /// What it did, which is waited for until then; then it is told to end, and killed.
-    pub fn finish(&self, until: Instant) -> ReplayReport {
+    /// Waits until it tells what it did, until then at most; then it is told to stop.
+    pub fn wait_or_stop(&self, until: Instant) {
         if !forked::has_told(&self.stream, until) {
             self.stop();
         }
-        let report = self.report(until.max(Instant::now() + ENDS_WITHIN));
-        self.kill();
+    }
+
+    /// What it did, which is waited for until then; then it is ended.
+    pub fn finish(&self, until: Instant) -> ReplayReport {
+        let report = self.report(until);
+        self.end();
         report.unwrap_or_else(|_| ReplayReport {
             skipped: Skipped {
                 stopped: self.requests,
@@ -161,8 +212,9 @@ impl Apart {
         Ok(serde_json::from_slice(&text)?)
     }
 
-    /// Ends it. One that waits for a server ends when that answers, and nobody waits for it.
-    fn kill(&self) {
-        send(self.pid, Signal::KILL.as_raw());
+    /// Ends it. One that waits for a server may end when that answers, and nobody waits for it.
+    fn end(&self) {
+        // Who is gone cannot be told.
+        let _ = self.stream.shutdown(Shutdown::Both);
     }
 }

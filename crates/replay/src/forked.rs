@@ -30,6 +30,12 @@ pub fn read_to_end(mut stream: &UnixStream, most: u64, until: Instant) -> io::Re
     Err(io::ErrorKind::TimedOut.into())
 }
 
+/// Waits until nobody has the other end any more, or will neither read nor write there.
+pub fn wait_for_hang_up(stream: &UnixStream) {
+    // Told without being asked for (poll(2)).
+    while poll(&mut [PollFd::new(stream, PollFlags::empty())], None) == Err(rustix::io::Errno::INTR) {}
+}
+
 /// Whether there is something to read from it, or its end, until then.
 pub fn has_told(stream: &UnixStream, until: Instant) -> bool {
     loop {

@@ -18,6 +18,7 @@ mod apart;
 mod device;
 mod file;
 mod forked;
+mod forker;
 mod governor;
 mod lazily_filled;
 mod options;
@@ -33,7 +34,8 @@ mod threads;
 mod work;
 mod worker;
 
-pub use options::{Devices, Options};
+pub use forker::Forker;
+pub use options::{Devices, Fork, Forks, Options};
 pub use sample::{Costs, Remote, Resident, Sample, sample, sample_with_remote};
 
 use headstart_model::format::FormatError;
@@ -73,6 +75,10 @@ pub struct Replay {
     shared: Arc<Shared>,
     barrier_limit: Duration,
     finish_limit: Duration,
+    /// Whether the caller has other starts to serve than this one.
+    has_others: bool,
+    /// The only device that it reads, by its number in the plan.
+    only: Option<u16>,
     report: Receiver<ReplayReport>,
     thread: StartedThread,
     life: Life,
@@ -100,12 +106,12 @@ impl Stop {
     }
 
     /// Ends it, and waits until it has closed all files, `limit` at most: a read that a thread waits for
-    /// comes to its end first. Who has not closed them by then on a remote file system is killed.
+    /// comes to its end first. Who has not closed them by then on a remote file system is ended.
     pub fn and_wait(&self, limit: Duration) {
         let until = Instant::now() + limit;
         self.stop_requests();
         self.0.wait_closed(limit);
-        self.0.apart.iter().for_each(|apart| apart.wait_or_kill(until));
+        self.0.apart.iter().for_each(|apart| apart.wait_or_end(until));
     }
 }
 
@@ -121,6 +127,7 @@ impl Replay {
                 machine,
             });
         }
+        let has_others = matches!(options.forks, Forks::By(_));
         let apart = apart::fork(&plan, &mut options);
         // A device whose requests are all beyond the budget has no barrier.
         let mut waits: Vec<bool> = (0..checked.device_count())
@@ -133,6 +140,10 @@ impl Replay {
             barriers += usize::from(std::mem::take(&mut waits[usize::from(request.device)]));
         }
         let shared = Arc::new(Shared::new(&options, barriers, apart));
+        let only = match options.devices {
+            Devices::Only(device) => Some(device),
+            Devices::AllBut(_) => None,
+        };
         let (barrier_limit, finish_limit) = (options.barrier_limit, options.finish_limit);
         let (theirs, followed) = (Arc::clone(&shared), Arc::clone(&plan));
         let (told, report) = channel();
@@ -152,6 +163,8 @@ impl Replay {
             shared,
             barrier_limit,
             finish_limit,
+            has_others,
+            only,
             report,
             thread,
             life,
@@ -213,19 +226,23 @@ impl Replay {
     /// was not confirmed it claims nothing.
     ///
     /// The processes that read remote file systems are given as long as that again, or a second if the replay
-    /// was stopped. Those that have not answered by then are killed, and the report names their mounts.
+    /// was stopped, or if another process forked them, whose caller has others to serve. Then they are told to
+    /// stop, and have a second more. Those that have not answered by then are ended, and the report names
+    /// their mounts.
     pub fn finish(self) -> ReplayReport {
         let shared = Arc::clone(&self.shared);
-        let patience = self.finish_limit;
+        let (patience, has_others) = (self.finish_limit, self.has_others);
         let mut report = self.finish_here();
         if shared.apart.is_empty() {
             return report;
         }
-        let patience = match shared.governor.was_asked() {
+        let patience = match shared.governor.was_asked() || has_others {
             true => apart::ENDS_WITHIN,
             false => patience,
         };
         let until = Instant::now() + patience;
+        shared.apart.iter().for_each(|apart| apart.wait_or_stop(until));
+        let until = until.max(Instant::now() + apart::ENDS_WITHIN);
         shared
             .apart
             .iter()
@@ -263,8 +280,17 @@ impl Replay {
             self.finish_limit.as_secs_f32()
         );
         self.shared.governor.stop(why.as_str());
+        let plan = self.plan.plan().ok();
+        let device = plan
+            .zip(self.only)
+            .and_then(|(plan, only)| plan.device(only.into()));
         ReplayReport {
             stopped: Some(why),
+            // Nobody else has kept it waiting.
+            unanswered: device
+                .into_iter()
+                .map(|device| device.mount_point.to_string())
+                .collect(),
             ..run::report_so_far(&self.shared)
         }
     }

@@ -1,5 +1,10 @@
 //! How to replay.
 
+use headstart_model::plan::PlanFile;
+use std::fmt::Debug;
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How to replay.
@@ -31,10 +36,27 @@ pub struct Options {
     pub io_uring: bool,
     /// Of which devices of the plan this process reads.
     pub devices: Devices,
-    /// Whether remote file systems are read by processes that [`crate::Replay::start`] forks; else what is
-    /// planned of them counts as not local. The caller has one thread, and no other children that end by
-    /// themselves.
-    pub forks: bool,
+    /// Who forks the processes that read remote file systems.
+    pub forks: Forks,
+}
+
+/// Who forks the processes that read remote file systems.
+#[derive(Clone, Debug)]
+pub enum Forks {
+    /// Nobody: what is planned of them counts as not local.
+    Nobody,
+    /// [`crate::Replay::start`]. The caller has one thread, and no other children that end by themselves.
+    Caller,
+    /// A process that does only this, for callers of several threads ([`crate::Forker`]).
+    By(Arc<dyn Fork>),
+}
+
+/// The way to a process that forks for others.
+pub trait Fork: Debug + Send + Sync {
+    /// Has a process forked that reads what a plan asks for on one device ([`Devices::Only`]), which is
+    /// mounted there: the stream by which it tells what it did, and by whose end it is told to stop. Waits for
+    /// nobody.
+    fn fork(&self, plan: &PlanFile, mount_point: &str, options: &Options) -> io::Result<UnixStream>;
 }
 
 /// Of which devices of a plan a process reads, by their numbers there.
@@ -82,7 +104,7 @@ impl Options {
             reader: None,
             io_uring: true,
             devices: Devices::AllBut(Vec::new()),
-            forks: false,
+            forks: Forks::Nobody,
         }
     }
 }

@@ -61,8 +61,8 @@ pub fn sample(plan: &Plan<'_>, costs: &Costs, mounts: &MountTable, looks: usize,
 
 /// [`sample`], where a forked process asks what is in memory of remote file systems, once for all samples
 /// that are given the same `remote`: an open asks a server, which may never answer. What it has not told
-/// within 0.1 s counts as cold. Where no process can be forked (the caller has several threads) that part
-/// stays unknown.
+/// within 0.1 s counts as cold, and so does all of it where no process can be forked (the caller has several
+/// threads): who replays it asks before it reads ([`crate::Forks`]).
 pub fn sample_with_remote(
     plan: &Plan<'_>,
     costs: &Costs,

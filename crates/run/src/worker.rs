@@ -9,7 +9,7 @@ use headstart_model::plan::PlanFile;
 use headstart_model::trace::EndReason;
 use headstart_model::{NamedFiles, Trace};
 use headstart_record::{RecordError, Recorder};
-use headstart_replay::{Options, Replay};
+use headstart_replay::{Forks, Options, Replay};
 use headstart_start::deadline::{self, Deadline, LastLimit};
 use headstart_start::finish::{self, Finished, Rules};
 use headstart_start::keys::{self, StartKey};
@@ -45,7 +45,7 @@ pub fn work(stream: UnixStream, job: Job, mut start: Start, last: &LastLimit) ->
         notes.add(line);
     }
     let options = Options {
-        forks: true,
+        forks: Forks::Caller,
         ..Options::new(job.origin.instant)
     };
     if let Err(error) = start.start_replay(options) {

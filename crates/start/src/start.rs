@@ -283,7 +283,7 @@ impl Start {
             .as_ref()
             .and_then(|plan| sample_warmth(store, plan, known.turns, &mounts().ok()?, known.draw));
         let (sample, resident, warmth) = match looked {
-            Some((sample, resident, warmth)) => (Some(sample), Some(resident), warmth),
+            Some((sample, resident, warmth)) => (Some(sample), resident, warmth),
             None => (None, None, None),
         };
         let exact_due = known.turns.exact_due;

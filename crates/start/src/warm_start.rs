@@ -66,14 +66,15 @@ const SURELY_COLD: f64 = 0.5;
 const LEAST_KNOWN: f64 = 0.5;
 
 /// What of the plan is in memory, by looks of which chance says where they are, and what that means; nothing
-/// where it cannot be told.
+/// where it cannot be told. How much of all is in memory stays unknown where nobody can be asked of remote file
+/// systems.
 pub(crate) fn sample_warmth(
     store: &Store,
     file: &PlanFile,
     turns: Turns,
     mounts: &MountTable,
     draw: u64,
-) -> Option<(Sample, Resident, Option<Warmth>)> {
+) -> Option<(Sample, Option<Resident>, Option<Warmth>)> {
     let plan = file.plan().ok()?;
     let costs = Costs::for_plan(&plan);
     let cost = PlanCost {
@@ -97,7 +98,8 @@ pub(crate) fn sample_warmth(
         sampled_pages,
         resident_pages: (sampled_pages as f64 * in_memory).round() as u64,
     };
-    Some((found, resident, warmth))
+    // What was taken for cold may not have been: what the replay finds tells more.
+    Some((found, Some(resident).filter(|_| !remote.is_unknown()), warmth))
 }
 
 /// What a plan costs a start by itself where nothing of it is in memory.

@@ -178,8 +178,8 @@ impl Answering {
                 self.judge.ignore(Some(program), WARM);
             }
         }
-        for program in self.judge.state.to_ignore() {
-            self.judge.ignore(Some(program), IGNORED);
+        for (program, how_long) in self.judge.state.to_ignore() {
+            self.judge.ignore(Some(program), how_long);
         }
         for (program, standing) in std::mem::take(&mut self.judge.standings) {
             if let Err(error) = self.watch.set_standing(program, standing) {

@@ -2,7 +2,9 @@
 //! boots.
 
 use super::gains::needs_little;
+use super::judge::{IGNORED, WARM};
 use super::notify::Manager;
+use super::remote::{DeadMounts, has_read_nothing};
 use super::state::State;
 use super::{Options, known_programs, retain};
 use crate::key::{mounts, turned_out};
@@ -97,6 +99,7 @@ impl Finisher {
             metrics: options.metrics.clone(),
             sums: Metrics::default(),
             failed: None,
+            dead: DeadMounts::default(),
             shared: Arc::clone(&shared),
         };
         let serve = move || finishing.serve(&ended);
@@ -142,6 +145,8 @@ struct Finishing {
     sums: Metrics,
     /// Why the last start could not be kept.
     failed: Option<String>,
+    /// Remote file systems that have not answered.
+    dead: DeadMounts,
     shared: Arc<Shared>,
 }
 
@@ -202,9 +207,12 @@ impl Finishing {
         let deadline = Deadline::arm(deadline::FINISH);
         let mut notes = Notes::default();
         let program = ended.program;
-        match finish(&self.store, self.control_every, ended, &mut notes) {
-            Ok(false) => self.shared.state.ignore(program),
-            Ok(true) => {
+        match finish(&self.store, self.control_every, ended, &mut self.dead, &mut notes) {
+            Ok(Done::NotKept) => self.shared.state.ignore(program, IGNORED),
+            Ok(done) => {
+                if done == Done::InMemory {
+                    self.shared.state.ignore(program, WARM);
+                }
                 self.shared.state.count(|counts| counts.finished += 1);
                 self.failed = None;
             }
@@ -254,9 +262,30 @@ fn wait_for_boot(lock: &Path, ending: &AtomicBool) {
     }
 }
 
-/// False where nothing is kept of it, for it cannot gain.
-fn finish(store: &Store, control_every: u32, ended: Ended, notes: &mut Notes) -> Result<bool> {
+/// What became of a start.
+#[derive(PartialEq)]
+enum Done {
+    /// Nothing is kept of it, for it cannot gain.
+    NotKept,
+    /// It is kept.
+    Kept,
+    /// The same, and what it reads of remote file systems was in memory, which nobody could tell before, or
+    /// is not to be had.
+    InMemory,
+}
+
+fn finish(
+    store: &Store,
+    control_every: u32,
+    ended: Ended,
+    dead: &mut DeadMounts,
+    notes: &mut Notes,
+) -> Result<Done> {
     let over = ended.start.end(ended.ended.is_some(), ended.exact);
+    let kept_as = match over.replayed.as_ref() {
+        Some(it) if dead.note(&it.plan, &it.report, notes) && has_read_nothing(&it.report) => Done::InMemory,
+        _ => Done::Kept,
+    };
     let reason = ended.recorded.reason;
     let trace = ended.recorded.trace();
     let told = trace.as_ref().ok();
@@ -266,7 +295,7 @@ fn finish(store: &Store, control_every: u32, ended: Ended, notes: &mut Notes) ->
     // What somebody has given a name for is a user's wish: an operation.
     let is_program = key.as_str().starts_with('/');
     if is_program && over.mode == Mode::Record && !kept.exists() && told.is_some_and(needs_little) {
-        return Ok(false);
+        return Ok(Done::NotKept);
     }
     let names = told.map(|trace| known_programs::names_of(&key, trace, kept.names()));
     let finished = Finished {
@@ -286,13 +315,13 @@ fn finish(store: &Store, control_every: u32, ended: Ended, notes: &mut Notes) ->
     work(finished, notes)?;
     // Nothing, if it was forgotten meanwhile.
     let Some(lock) = kept.lock_kept()? else {
-        return Ok(true);
+        return Ok(kept_as);
     };
     if let Some(names) = names {
         lock.save_names(&names)?;
     }
     lock.add_user(ended.uid, ended.origin_unix_ns)?;
-    Ok(true)
+    Ok(kept_as)
 }
 
 #[cfg(test)]

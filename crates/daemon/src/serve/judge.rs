@@ -352,6 +352,7 @@ impl Judge {
         let options = headstart_replay::Options {
             reader: reader_of(key, uid),
             beside: true,
+            forks: self.state.forks(),
             ..headstart_replay::Options::new(origin)
         };
         if let Err(error) = start.start_replay(options) {
@@ -410,6 +411,7 @@ mod tests {
     use super::*;
     use headstart_model::plan::{Request, RequestKind};
     use headstart_model::testing;
+    use headstart_replay::Forks;
     use headstart_store::Change;
     use rustix::event::{EventfdFlags, eventfd};
 
@@ -444,7 +446,7 @@ mod tests {
         let store = Store::new(dir.path());
         let key = with_plan(&store);
         let wake = Arc::new(eventfd(0, EventfdFlags::NONBLOCK).unwrap());
-        let state = Arc::new(State::new(store.clone(), wake));
+        let state = Arc::new(State::new(store.clone(), wake, Forks::Nobody));
         let options = Options {
             store,
             control_every: 10,

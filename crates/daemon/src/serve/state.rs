@@ -8,7 +8,7 @@ use crate::key::of_operation;
 use crate::service::{App, Peer, Reading, Service, ServiceError};
 use headstart_model::{Key, NamedFiles};
 use headstart_record::{Counts as NotTold, Executable, Program, Role};
-use headstart_replay::Replay;
+use headstart_replay::{Forks, Replay};
 use headstart_start::plan_of;
 use headstart_store::Store;
 use headstart_system::process::ProcessStat;
@@ -16,7 +16,7 @@ use rustix::fd::OwnedFd;
 use std::collections::HashMap;
 use std::fmt::{self, Display, Formatter};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// So many programs are read ahead at a time because somebody asked for it.
 const MOST_READING: usize = 4;
@@ -111,6 +111,8 @@ pub(super) struct State {
     store: Store,
     apps: Apps,
     wake: Arc<OwnedFd>,
+    /// Who forks the processes that read remote file systems.
+    forks: Forks,
     inner: Mutex<Inner>,
 }
 
@@ -120,7 +122,7 @@ struct Inner {
     reading: Vec<Replay>,
     asked: Vec<Task>,
     to_know: Vec<(Executable, Role)>,
-    to_ignore: Vec<Program>,
+    to_ignore: Vec<(Program, Duration)>,
     /// By their numbers.
     operations: HashMap<u64, Operation>,
     last_operation: u64,
@@ -148,11 +150,12 @@ impl Inner {
 }
 
 impl State {
-    pub(super) fn new(store: Store, wake: Arc<OwnedFd>) -> State {
+    pub(super) fn new(store: Store, wake: Arc<OwnedFd>, forks: Forks) -> State {
         State {
             apps: Apps::new(store.clone()),
             store,
             wake,
+            forks,
             inner: Mutex::default(),
         }
     }
@@ -173,14 +176,21 @@ impl State {
         std::mem::take(&mut self.lock().to_know)
     }
 
-    /// Starts of this program cannot gain.
-    pub(super) fn ignore(&self, program: Option<Program>) {
-        self.lock().to_ignore.extend(program);
+    /// Who forks the processes that read remote file systems.
+    pub(super) fn forks(&self) -> Forks {
+        self.forks.clone()
+    }
+
+    /// Starts of this program cannot gain for so long.
+    pub(super) fn ignore(&self, program: Option<Program>, how_long: Duration) {
+        self.lock()
+            .to_ignore
+            .extend(program.map(|program| (program, how_long)));
         rouse(&self.wake);
     }
 
     /// Those that were told since the last call.
-    pub(super) fn to_ignore(&self) -> Vec<Program> {
+    pub(super) fn to_ignore(&self) -> Vec<(Program, Duration)> {
         std::mem::take(&mut self.lock().to_ignore)
     }
 
@@ -258,7 +268,11 @@ impl Service for State {
                 "{MOST_READING} programs are being read ahead, which is the most: ask again when one is done"
             )));
         }
-        let replay = Replay::start(file, headstart_replay::Options::new(Instant::now())).map_err(failed)?;
+        let options = headstart_replay::Options {
+            forks: self.forks(),
+            ..headstart_replay::Options::new(Instant::now())
+        };
+        let replay = Replay::start(file, options).map_err(failed)?;
         inner.reading.push(replay);
         Ok(reading)
     }
@@ -340,7 +354,7 @@ mod tests {
     fn state() -> (tempfile::TempDir, State) {
         let dir = tempfile::tempdir().unwrap();
         let wake = Arc::new(eventfd(0, EventfdFlags::NONBLOCK).unwrap());
-        let state = State::new(Store::new(dir.path()), wake);
+        let state = State::new(Store::new(dir.path()), wake, Forks::Nobody);
         (dir, state)
     }
 

@@ -109,24 +109,29 @@ impl Case {
     }
 }
 
-impl Drop for Case {
-    /// Waits for helpers that go on in the background: they would make anew what is removed under them.
-    fn drop(&mut self) {
+impl Case {
+    /// The processes that have this test's state directory: headstart's, and commands that it has started.
+    pub fn processes(&self) -> Vec<u32> {
         let state = format!("HEADSTART_STATE={}", self.state().display()).into_bytes();
-        let until = Instant::now() + Duration::from_secs(10);
         let is_ours = |pid: &std::ffi::OsStr| {
             let environment = std::fs::read(Path::new("/proc").join(pid).join("environ")).unwrap_or_default();
             environment
                 .split(|byte| *byte == 0)
                 .any(|variable| variable == state)
         };
-        let any = || {
-            std::fs::read_dir("/proc")
-                .unwrap()
-                .flatten()
-                .any(|entry| is_ours(&entry.file_name()))
-        };
-        while any() && Instant::now() < until {
+        let all = std::fs::read_dir("/proc").unwrap().flatten();
+        all.map(|entry| entry.file_name())
+            .filter(|pid| is_ours(pid))
+            .filter_map(|pid| pid.to_str()?.parse().ok())
+            .collect()
+    }
+}
+
+impl Drop for Case {
+    /// Waits for helpers that go on in the background: they would make anew what is removed under them.
+    fn drop(&mut self) {
+        let until = Instant::now() + Duration::from_secs(10);
+        while !self.processes().is_empty() && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(10));
         }
     }

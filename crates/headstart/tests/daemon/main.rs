@@ -9,6 +9,7 @@ mod containers;
 mod failing;
 mod harness;
 mod learning;
+mod remote;
 mod services;
 mod storms;
 mod together;

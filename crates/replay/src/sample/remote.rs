@@ -44,10 +44,14 @@ pub struct Remote {
 impl Remote {
     /// What was found elsewhere, with what is told of the remote part.
     pub(super) fn added_to(&mut self, found: Found, plan: &Plan<'_>, costs: &Costs, draw: u64) -> Found {
-        match self.asked.get_or_insert_with(|| ask(plan, costs, draw)) {
-            Ok(told) => found.with_remote(*told),
-            Err(_) => found,
-        }
+        // Where nobody can be asked the replay finds out.
+        let asked = self.asked.get_or_insert_with(|| ask(plan, costs, draw));
+        found.with_remote(asked.as_ref().ok().copied().flatten())
+    }
+
+    /// Whether nobody could be asked.
+    pub fn is_unknown(&self) -> bool {
+        matches!(self.asked, Some(Err(_)))
     }
 }
 

@@ -4,7 +4,7 @@ use super::{inherited, signals};
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsRawFd, IntoRawFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 /// What the parent writes: go on, or end.
@@ -40,7 +40,8 @@ fn fork() -> io::Result<libc::pid_t> {
     }
 }
 
-fn exit_now(status: i32) -> ! {
+/// Ends this process at once, whatever its other threads wait for; nothing of it is run any more.
+pub fn exit_now(status: i32) -> ! {
     // SAFETY: ends the process without running anything of it.
     unsafe { libc::_exit(status) }
 }
@@ -212,10 +213,21 @@ pub fn background_of(
     work: impl FnOnce(UnixStream) -> i32,
 ) -> io::Result<(UnixStream, u32)> {
     let (ours, theirs) = UnixStream::pair()?;
+    let pid = background_with([theirs.into()], log, |[stream]| work(stream.into()))?;
+    Ok((ours, pid))
+}
+
+/// The same, with these descriptors instead of a stream; the caller has them no more. Returns the number of
+/// the new process.
+pub fn background_with<const N: usize>(
+    keep: [OwnedFd; N],
+    log: impl FnOnce() -> Option<File>,
+    work: impl FnOnce([OwnedFd; N]) -> i32,
+) -> io::Result<u32> {
     let nowhere = File::options().read(true).write(true).open("/dev/null")?;
     let pid = fork()?;
     if pid != 0 {
-        return Ok((ours, pid as u32));
+        return Ok(pid as u32);
     }
     // SAFETY: setsid has no arguments; it cannot fail in a process just forked. The path is a string. The
     // descriptors duplicated are open.
@@ -227,12 +239,14 @@ pub fn background_of(
             lead_nowhere(nowhere.as_raw_fd(), standard);
         }
     }
-    let _ = ours.into_raw_fd();
-    close_all_but([nowhere.as_raw_fd(), theirs.as_raw_fd()]);
+    let mut kept: Vec<i32> = keep.iter().map(AsRawFd::as_raw_fd).collect();
+    kept.push(nowhere.as_raw_fd());
+    kept.sort_unstable();
+    close_between(3, &kept);
     signals::unblock_all();
     // It may wait for a file system, and whatever goes wrong with it is not the command's to tell.
     log().into_iter().for_each(log_to);
-    let status = work(theirs);
+    let status = work(keep);
     std::process::exit(status)
 }
 
@@ -280,12 +294,7 @@ pub(crate) fn fork_for_system_calls<const N: usize>(
             let _ = crate::priority::leave_realtime();
             // SAFETY: setsid has no arguments; it cannot fail in a process just forked.
             unsafe { libc::setsid() };
-            let mut from = 0;
-            for kept in keep {
-                close_range(from, kept - 1);
-                from = kept + 1;
-            }
-            close_range(from, i32::MAX);
+            close_between(0, &keep);
             work();
             exit_now(0)
         }
@@ -295,12 +304,14 @@ pub(crate) fn fork_for_system_calls<const N: usize>(
     }
 }
 
-/// Closes every descriptor from 3 on but two.
-fn close_all_but(keep: [i32; 2]) {
-    let (first, last) = (keep[0].min(keep[1]), keep[0].max(keep[1]));
-    close_range(3, first - 1);
-    close_range(first + 1, last - 1);
-    close_range(last + 1, i32::MAX);
+/// Closes every descriptor from the first on but these, in order of their numbers.
+fn close_between(first: i32, keep: &[i32]) {
+    let mut from = first;
+    for kept in keep {
+        close_range(from, kept - 1);
+        from = kept + 1;
+    }
+    close_range(from, i32::MAX);
 }
 
 /// Closes the descriptors from the first to the last.

@@ -13,7 +13,9 @@ mod signals;
 mod wait;
 
 pub(crate) use fork::fork_for_system_calls;
-pub use fork::{Child, background, background_of, exec, let_go_of_inherited, log_to, run_apart};
+pub use fork::{
+    Child, background, background_of, background_with, exec, exit_now, let_go_of_inherited, log_to, run_apart,
+};
 pub use ready::ReadyPipe;
 pub(crate) use signals::ends_by;
 pub use signals::{Received, Signals, survive_file_limit};

@@ -21,8 +21,8 @@ pub struct MountNote {
 /// So many are told: a machine with many snaps has one of each.
 const MOST: usize = 32;
 
-const OF_REMOTE: &str = "a server or a program answers, and may never: `headstart run` reads ahead there by processes of their own, boots and \
-                         the daemon do not";
+const OF_REMOTE: &str = "a server or a program answers, and may never: for programs is read ahead there by processes that nobody waits \
+                         for, for boots is not";
 const OF_ZFS: &str = "ZFS keeps what it reads in a cache of its own (ARC), of which neither a recorder nor fadvise(2) knows: nothing is \
                       learned or read ahead there";
 const OF_APPIMAGE: &str = "an AppImage: a program unpacks it, and what starts read in it is not learned; compressed by xz it waits for \

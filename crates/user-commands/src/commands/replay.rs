@@ -5,7 +5,7 @@ use anyhow::{Context, Result, bail};
 use headstart_inspect::replay::{text, view};
 use headstart_model::NamedFiles;
 use headstart_model::plan::PlanFile;
-use headstart_replay::{Options, Replay};
+use headstart_replay::{Forks, Options, Replay};
 use headstart_start::keys;
 use headstart_start_commands::context::Output;
 use headstart_store::Store;
@@ -41,7 +41,7 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
     let options = Options {
         depth: args.depth,
         beside: !args.wait,
-        forks: true,
+        forks: Forks::Caller,
         ..Options::new(origin)
     };
     // No start has named anything.
