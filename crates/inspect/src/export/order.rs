@@ -171,8 +171,8 @@ pub fn order(
     }
 }
 
-/// The entry's name below a directory. A path through an overlay comes first: where the image is an overlay's
-/// lower layer, as in live systems, the image has the file by that name.
+/// The entry's name below a directory. A path through an overlay comes first: the path within a layer is the
+/// same.
 fn below<'a>(entry: &'a Entry, root: &FilePath) -> Option<&'a [u8]> {
     let root = root.as_bytes().strip_suffix(b"/").unwrap_or(root.as_bytes());
     let paths = entry.overlay.iter().chain([&entry.path]);

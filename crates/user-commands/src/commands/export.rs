@@ -64,7 +64,9 @@ pub struct Args {
     /// Write the order of a profile's files in this format.
     #[arg(long, value_enum, value_name = "FORMAT")]
     order: Option<Format>,
-    /// Where the image was mounted when the profile was learned [default: /].
+    /// Where the image was mounted when the profile was learned [default: /]. Where it was the lower layer of an
+    /// overlay, as in live systems, this is the layer's mount point, such as
+    /// /run/live/rootfs/filesystem.squashfs.
     #[arg(long, value_name = "DIR", requires = "order", conflicts_with = "to")]
     root: Option<PathBuf>,
     /// List only regular files of this tree, from which the image is made. xorrisofs and tar fail where a file
