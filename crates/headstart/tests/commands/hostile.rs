@@ -84,6 +84,7 @@ const OF_TRACE: &[&[&str]] = &[
     &["learn", "FILE", "-o", "out"],
     &["export", "FILE", "--to", "csv", "-o", "out"],
 ];
+const OF_PROFILE: &[&[&str]] = &[&["export", "FILE", "--order", "squashfs", "-o", "out"]];
 const OF_PLAN: &[&[&str]] = &[&["show", "FILE", "--pages"], &["replay", "FILE", "--wait"]];
 
 #[test]
@@ -92,6 +93,7 @@ fn cut_files_are_refused() {
     let paths = [FilePath::from("/etc/passwd")];
     for (bytes, commands) in [
         (testing::trace().to_bytes().unwrap(), OF_TRACE),
+        (profile(&paths).to_bytes().unwrap(), OF_PROFILE),
         (plan(&paths).to_bytes().unwrap(), OF_PLAN),
     ] {
         case.write("whole", &bytes);

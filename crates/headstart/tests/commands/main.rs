@@ -7,6 +7,7 @@ mod chart;
 #[path = "../common/mod.rs"]
 mod common;
 mod hostile;
+mod order;
 mod parts;
 mod runs;
 mod steps;

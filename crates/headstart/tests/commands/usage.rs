@@ -22,6 +22,10 @@ fn wrong_usage_is_2() {
         &["chart", "one", "two"],
         &["export", "t", "-o", "x"],
         &["export", "t", "-o", "x", "--to", "paper"],
+        &["export", "p", "-o", "x", "--order", "cpio"],
+        &["export", "p", "-o", "x", "--order", "iso"],
+        &["export", "p", "-o", "x", "--order", "squashfs", "--to", "csv"],
+        &["export", "t", "-o", "x", "--to", "csv", "--root", "/"],
         &["show"],
         &["forget"],
     ] {

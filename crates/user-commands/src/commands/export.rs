@@ -1,15 +1,18 @@
-//! `headstart export`: a trace for other programs.
+//! `headstart export`: a trace, or a profile's order of files, for other programs.
 
 use crate::files;
-use anyhow::{Result, bail};
-use headstart_inspect::export::{self, Waits};
+use anyhow::{Context, Result, bail};
+use headstart_inspect::export::{self, ListFormat, Waits};
 use headstart_model::FilePath;
+use headstart_start::complain;
 use headstart_store::write_whole_by;
 use headstart_system::packages;
+use std::ffi::OsStr;
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Write a trace for other programs: databases, Perfetto, flame graphs.
+/// Write a trace for databases, Perfetto or flame graphs, or a profile's order of files for image builders.
 ///
 /// csv is one table of accesses in order of time: first uses of page ranges, look-ups, and metadata blocks
 /// that were read. Its columns, of which all but the first two may be empty:
@@ -33,14 +36,49 @@ use std::path::{Path, PathBuf};
 /// flame graphs take it, or `package;path;look-up nanoseconds` for a look-up; it needs a trace recorded
 /// with --chart. The package is what dpkg says, else the top directory. A wait counts for the nearest use or
 /// look-up of its process within 5 ms, else for `(unknown)`.
+///
+/// With --order FILE is a profile, and the list names the files whose pages it needs, in order of first use, by
+/// their paths in the image:
+///
+/// squashfs is for `mksquashfs -sort`, and is config/rootfs/squashfs.sort of live-build; gensquashfs is for
+/// `gensquashfs --sort-file`; iso is for `xorrisofs --sort-weight-list`; erofs-tar has names with a NUL behind
+/// each, for `tar --null --no-recursion --files-from`. mkfs.erofs keeps the order of a tar only from
+/// version 1.9 on, without compression, by `--tar=f --sort=none -E^inline_data`.
+///
+/// No list can say which part of a file is used, or where directories and inodes go. One line on standard
+/// error counts what the list does not say.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The trace.
-    #[arg(value_name = "TRACE")]
-    trace: PathBuf,
-    /// What to write.
-    #[arg(long, value_enum, value_name = "FORM")]
-    to: Form,
+    /// The trace, or with --order the profile.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Write a trace in this form.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "FORM",
+        required_unless_present = "order",
+        conflicts_with = "order"
+    )]
+    to: Option<Form>,
+    /// Write the order of a profile's files in this format.
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    order: Option<Format>,
+    /// Where the image was mounted when the profile was learned [default: /]. Where it was the lower layer of an
+    /// overlay, as in live systems, this is the layer's mount point, such as
+    /// /run/live/rootfs/filesystem.squashfs.
+    #[arg(long, value_name = "DIR", requires = "order", conflicts_with = "to")]
+    root: Option<PathBuf>,
+    /// List only regular files of this tree, from which the image is made. xorrisofs and tar fail where a file
+    /// that is listed is missing.
+    #[arg(
+        long,
+        value_name = "DIR",
+        requires = "order",
+        conflicts_with = "to",
+        required_if_eq_any([("order", "iso"), ("order", "erofs-tar")])
+    )]
+    tree: Option<PathBuf>,
     /// The file to write.
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
@@ -53,17 +91,37 @@ enum Form {
     Folded,
 }
 
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Format {
+    Squashfs,
+    Gensquashfs,
+    Iso,
+    ErofsTar,
+}
+
+/// Without one of these mkfs.erofs sorts the data by path and says nothing.
+const EROFS_KEEPS_ORDER: &str = "mkfs.erofs keeps this order from version 1.9 on, without compression, by \
+                                 `--tar=f --sort=none -E^inline_data`";
+
 pub fn run(args: Args) -> Result<()> {
-    let trace = files::trace(&args.trace)?;
+    match (args.to, args.order) {
+        (Some(form), _) => trace(&args, form),
+        (None, Some(format)) => order(&args, format),
+        (None, None) => bail!("give --to FORM for a trace or --order FORMAT for a profile"),
+    }
+}
+
+fn trace(args: &Args, form: Form) -> Result<()> {
+    let trace = files::trace(&args.file)?;
     let write = |write: &dyn Fn(&mut dyn Write) -> io::Result<()>| write_whole_by(&args.output, write);
-    match args.to {
+    match form {
         Form::Csv => write(&|out| export::csv(&trace, out)),
         Form::Perfetto => write(&|out| export::perfetto(&trace, out)),
         Form::Folded => {
             let Some(waits) = Waits::from_trace(&trace) else {
                 bail!(
                     "{} does not say when threads waited: record it with `headstart record --chart`",
-                    args.trace.display()
+                    args.file.display()
                 );
             };
             let paths = waits.paths().map(FilePath::as_bytes).collect();
@@ -71,5 +129,45 @@ pub fn run(args: Args) -> Result<()> {
             write(&|out| waits.folded(&owners, out))
         }
     }?;
+    Ok(())
+}
+
+fn order(args: &Args, format: Format) -> Result<()> {
+    let profile = files::profile(&args.file)?;
+    let format = match format {
+        Format::Squashfs => ListFormat::Squashfs,
+        Format::Gensquashfs => ListFormat::Gensquashfs,
+        Format::Iso => ListFormat::Iso,
+        Format::ErofsTar => ListFormat::ErofsTar,
+    };
+    let root = args.root.as_deref().unwrap_or(Path::new("/"));
+    let root = FilePath::from(
+        std::path::absolute(root)
+            .with_context(|| root.display().to_string())?
+            .as_path(),
+    );
+    let is_in_tree = |name: &[u8]| {
+        let Some(tree) = &args.tree else { return true };
+        let file = tree.join(OsStr::from_bytes(name));
+        file.symlink_metadata().is_ok_and(|facts| facts.is_file())
+    };
+    let order = export::order(&profile, format, &root, &is_in_tree);
+    let unsaid = match order.unsaid.is_empty() {
+        true => "nothing".into(),
+        false => order.unsaid.to_string(),
+    };
+    if order.files == 0 {
+        bail!(
+            "{} has no file to list below {root}: give --root, and --tree if it is used, as they are; not listed: {unsaid}",
+            args.file.display()
+        );
+    }
+    write_whole_by(&args.output, |out| out.write_all(&order.text))?;
+    if !order.unsaid.is_empty() {
+        complain(&format!("the list does not say: {unsaid}"));
+    }
+    if format == ListFormat::ErofsTar {
+        complain(EROFS_KEEPS_ORDER);
+    }
     Ok(())
 }
