@@ -1,7 +1,7 @@
 //! Whether this boot is bypassed, found out before headstart is executed: by a file of five lines
 //! (`headstart_store::Bypass`), or because nothing is known of boots and nothing could be kept.
 
-use super::{MOST_AHEAD, ask_for, call, close, syscall, open, path, room};
+use super::{MOST_AHEAD, ask_for, call, close, open, path, room, syscall};
 use core::ffi::{CStr, c_char};
 use core::mem::MaybeUninit;
 

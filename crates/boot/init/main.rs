@@ -31,8 +31,8 @@ include!("../../store/src/name_of_boots.rs");
 
 mod ahead;
 mod bypass;
-mod syscall;
 mod room;
+mod syscall;
 mod wait;
 #[path = "../../system/src/own_program/way.rs"]
 mod way;
