@@ -1,5 +1,5 @@
 # headstart. `make demo` shows what it is for, `make test` proves it; both install what they need (as root, by apt).
-# `make test` takes 12 minutes at most on two processors, `make test-all` about an hour.
+# `make test` takes some 25 minutes on two processors, once all is compiled; `make test-all` does more of the same for longer.
 
 JOBS ?= 2
 CARGO := cargo

@@ -154,6 +154,14 @@ fn a_program_on_a_remote_file_system_is_learned_and_read_ahead() {
     assert!(!said.contains("did not answer"), "{said}");
 }
 
+/// Has the daemon learn the script by a start that reads its files.
+fn learn(case: &Case, path: &Path, key: &Key) {
+    let mut start = Command::new(path);
+    start.env("READS", "yes");
+    run(start);
+    assert_eq!(kept(case, key, 1)[0].not_learned, None);
+}
+
 /// Learns the script, and has the server fall silent by what `falls_silent` does with a start of it.
 fn serves_on(falls_silent: impl Fn(&SlowFiles, Command)) {
     if !can_mount_slowly() {
@@ -164,12 +172,7 @@ fn serves_on(falls_silent: impl Fn(&SlowFiles, Command)) {
     let slow = SlowFiles::new(&case);
     let (path, key) = script(&fs, &slow);
     let daemon = Daemon::start(&case);
-    let mut learned = Command::new(&path);
-    run({
-        learned.env("READS", "yes");
-        learned
-    });
-    assert_eq!(kept(&case, &key, 1)[0].not_learned, None);
+    learn(&case, &path, &key);
     slow.mount_anew(100);
     falls_silent(&slow, Command::new(&path));
     // Another program is learned and read ahead as ever, and what cannot be read is given up.
@@ -215,12 +218,7 @@ fn a_daemon_ends_while_a_server_is_silent() {
     let slow = SlowFiles::new(&case);
     let (path, key) = script(&fs, &slow);
     let daemon = Daemon::start(&case);
-    let mut learned = Command::new(&path);
-    run({
-        learned.env("READS", "yes");
-        learned
-    });
-    kept(&case, &key, 1);
+    learn(&case, &path, &key);
     slow.mount_anew(0);
     slow.answers(0, false);
     run(Command::new(&path));
