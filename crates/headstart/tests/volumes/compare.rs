@@ -81,15 +81,39 @@ fn compared(case: &Case, spec: &Spec, words: &[&str]) -> (Value, u64, PathBuf) {
         let ran = case.headstart(&[&[program][..], &arguments].concat());
         assert_eq!(ran.code(), 0, "{}", ran.err);
     }
-    fs.remount_cold().unwrap();
-    let before = fs.reads();
     let mut cold = vec!["record", "--chart", "-o", "cold.trace", "--"];
     cold.extend(&start);
-    assert_eq!(case.headstart(&cold).code(), 0);
-    let counted = fs.reads() - before;
-    let mut compare = vec!["compare", "cold.trace", "--json"];
-    compare.extend(words);
-    (case.json(&compare), counted.bytes, mount)
+    let (document, counted) = complete(case, &mut fs, &cold, &[&["cold.trace"][..], words].concat());
+    (document, counted, mount)
+}
+
+/// Records a cold start and compares it, until a recording says that it has everything: the kernel does not run
+/// a program that already runs on the processor, which happens where another disk answers at that moment.
+fn complete(case: &Case, fs: &mut LoopFs, record: &[&str], compare: &[&str]) -> (Value, u64) {
+    for _ in 0..5 {
+        fs.remount_cold().unwrap();
+        let before = fs.reads();
+        assert_eq!(case.headstart(record).code(), 0);
+        let counted = fs.reads() - before;
+        let document = case.json(&[&["compare", "--json"], compare].concat());
+        if document["lost"] == 0 {
+            return (document, counted.bytes);
+        }
+        println!("{} events were lost: recorded anew", document["lost"]);
+    }
+    panic!("events were lost in each of five recordings");
+}
+
+/// At most 0.5 % apart. A last read-ahead may be given to the device when the start has just ended: the device
+/// counts it, and the document has it among what was read outside.
+fn is_what_the_device_counted(document: &Value, bytes: u64, counted: u64) {
+    let outside = document["outside"]["bytes"].as_u64().unwrap();
+    let least = bytes - bytes / 200;
+    let most = bytes + bytes / 200 + outside;
+    assert!(
+        (least..=most).contains(&counted),
+        "{bytes} and {outside} outside, counted {counted}"
+    );
 }
 
 fn part<'a>(document: &'a Value, mount: &Path) -> &'a Value {
@@ -120,9 +144,7 @@ fn explains(name: &str, spec: &Spec, least: f64) {
     println!("{name}: {}", document["kinds"]);
     assert!(bytes > 5 << 20, "{bytes} bytes are no cold start");
     assert!(share >= least, "{name}: {share}");
-    // At most 0.5 % apart.
-    assert!(bytes.abs_diff(counted) * 200 <= bytes, "{bytes} and {counted}");
-    assert_eq!(document["lost"], 0);
+    is_what_the_device_counted(&document, bytes, counted);
 
     // What was learned of the start covers what it reads.
     let kinds = document["kinds"].as_array().unwrap();
@@ -261,8 +283,6 @@ fn a_trace_tells_itself_what_was_read() {
     }
     let case = Case::new();
     let mut fs = LoopFs::create(&Spec::new("ext4"), python).unwrap();
-    fs.remount_cold().unwrap();
-    let before = fs.reads();
     let mount = fs.mount_point();
     let mut words = vec![
         "record",
@@ -274,27 +294,18 @@ fn a_trace_tells_itself_what_was_read() {
         mount.to_str().unwrap(),
     ];
     words.extend(PROGRAM);
-    assert_eq!(case.headstart(&words).code(), 0);
-    let counted = fs.reads() - before;
-    let document = case.json(&["compare", "t.trace", "--json"]);
+    let (document, counted) = complete(&case, &mut fs, &words, &["t.trace"]);
     let part = part(&document, &mount);
     let (bytes, explained) = (
         part["bytes"].as_u64().unwrap(),
         part["explained"].as_u64().unwrap(),
     );
-    println!(
-        "{bytes} bytes, {explained} explained; the device counted {}",
-        counted.bytes
-    );
+    println!("{bytes} bytes, {explained} explained; the device counted {counted}");
     assert!(
         bytes > 5 << 20 && explained * 100 >= bytes * 99,
         "{explained} of {bytes}"
     );
-    assert!(
-        bytes.abs_diff(counted.bytes) * 200 <= bytes,
-        "{bytes} and {}",
-        counted.bytes
-    );
+    is_what_the_device_counted(&document, bytes, counted);
     let blocks = document["blocks"].as_array().unwrap();
     assert!(blocks.iter().all(|block| block["time_ns"].as_i64() >= Some(0)));
 }

@@ -45,12 +45,40 @@ static __always_inline u32 asking_process(void)
 	return current_number();
 }
 
+static __always_inline void send_request(const struct asked *asked)
+{
+	struct record_request *r = bpf_ringbuf_reserve(&activity, sizeof(*r), 0);
+
+	if (!r) {
+		count(&unseen);
+		return;
+	}
+	head(&r->head, RECORD_REQUEST, asked->kind, asked->process);
+	r->head.flags = asked->flags;
+	r->issued_ns = asked->issued_ns;
+	r->sector = asked->sector;
+	r->sectors = asked->sectors;
+	r->dev = asked->dev;
+	bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
+}
+
+/*
+ * Whether a request that is issued anew is used for something else than before, so that the answer was not
+ * seen: the kernel does not run a program that already runs on the processor. A request that a driver sends
+ * back, as a whole or in part, is issued again for the same sectors.
+ */
+static __always_inline bool used_again(const struct asked *before, const struct asked *asked)
+{
+	return before->dev != asked->dev || asked->sector < before->sector ||
+	       asked->sector >= before->sector + before->sectors;
+}
+
 static __always_inline int issued(const struct request *request)
 {
 	u64 key = (u64)request, sector = BPF_CORE_READ(request, __sector);
 	u32 flags = BPF_CORE_READ(request, cmd_flags), op = flags & REQ_OP_BITS;
 	const struct gendisk *disk = request_disk(request);
-	struct asked asked = {};
+	struct asked asked = {}, *before;
 
 	/* Commands to a driver have no disk at times. */
 	if (stopped || !disk)
@@ -69,6 +97,9 @@ static __always_inline int issued(const struct request *request)
 	if (flags & 1U << bpf_core_enum_value(enum req_flag_bits, __REQ_RAHEAD))
 		asked.flags |= REQUEST_AHEAD;
 	asked.process = asking_process();
+	before = bpf_map_lookup_elem(&in_flight, &key);
+	if (before && used_again(before, &asked))
+		send_request(before);
 	if (bpf_map_update_elem(&in_flight, &key, &asked, BPF_ANY))
 		count(&unseen);
 	return 0;
@@ -93,23 +124,11 @@ int BPF_PROG(block_complete, struct request *request, int error, unsigned int by
 {
 	u64 key = (u64)request;
 	struct asked *asked = bpf_map_lookup_elem(&in_flight, &key);
-	struct record_request *r;
 
 	/* Some devices answer a request in parts. What is not answered in time user space reads. */
 	if (!asked || stopped || BPF_CORE_READ(request, __data_len) > bytes)
 		return 0;
-	r = bpf_ringbuf_reserve(&activity, sizeof(*r), 0);
-	if (r) {
-		head(&r->head, RECORD_REQUEST, asked->kind, asked->process);
-		r->head.flags = asked->flags;
-		r->issued_ns = asked->issued_ns;
-		r->sector = asked->sector;
-		r->sectors = asked->sectors;
-		r->dev = asked->dev;
-		bpf_ringbuf_submit(r, BPF_RB_NO_WAKEUP);
-	} else {
-		count(&unseen);
-	}
+	send_request(asked);
 	bpf_map_delete_elem(&in_flight, &key);
 	return 0;
 }
