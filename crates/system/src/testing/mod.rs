@@ -6,7 +6,7 @@ pub mod numbered;
 mod scanner;
 pub mod tree;
 
-pub use guards::{ControlGroup, DeadMount, Frozen, Mounted, NeverOpened, Process, Scratch, run};
+pub use guards::{ControlGroup, DeadMount, Frozen, Mounted, NeverOpened, Process, Scratch, run, unmount};
 pub use headstart_model::testing::needs;
 pub use scanner::Scanner;
 
