@@ -1,8 +1,8 @@
 /*
  * A file system of which a test says how slow it is, or that it answers no more: it shows a directory, read-only, by FUSE's protocol, which
  * it speaks by hand. slow-files SOURCE POINT CONTROL USER: mounts it as USER's, and serves it until it is unmounted. CONTROL holds three
- * numbers: microseconds of each answer, bytes a second of each read (0: at once), and 1 where nothing is answered. Each request is a line of
- * CONTROL.log, without the time it took.
+ * numbers: microseconds of each answer, bytes a second of each read (0: at once), and 1 where nothing is answered; and, if it likes, a
+ * fourth: bytes a second of the link that all reads share (0: no limit). Each request is a line of CONTROL.log, without the time it took.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -15,16 +15,19 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
-#define NODES 65536
+/* A power of two: paths lie where their hash says, or behind that. */
+#define NODES (1 << 18)
 #define THREADS 32
 #define SECONDS 3600
 #define MOST (1 << 17)
+#define NUMBERS 4
 
 static char *paths[NODES];
-static unsigned long last = 1;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static double link_is_free;
 static const char *control;
 static int device, told;
 
@@ -32,28 +35,55 @@ static void waits(long *numbers)
 {
 	FILE *file = fopen(control, "r");
 
-	numbers[0] = numbers[1] = numbers[2] = 0;
+	memset(numbers, 0, NUMBERS * sizeof(*numbers));
 	if (file) {
-		if (fscanf(file, "%ld %ld %ld", numbers, numbers + 1, numbers + 2) != 3)
+		if (fscanf(file, "%ld %ld %ld %ld", numbers, numbers + 1, numbers + 2, numbers + 3) < 3)
 			numbers[2] = 0;
 		fclose(file);
 	}
 }
 
-/* The number of a path, which keeps it. */
+/* The number of a path, which keeps it: from 2 on, for the root has 1. 0 where there are too many. */
 static unsigned long node_of(const char *path)
 {
-	unsigned long node;
+	unsigned long node = 5381, tried;
 
+	for (const char *c = path; *c; c++)
+		node = node * 33 + (unsigned char)*c;
 	pthread_mutex_lock(&lock);
-	for (node = 1; node <= last && strcmp(paths[node], path); node++)
-		;
-	if (node > last && node < NODES) {
-		paths[node] = strdup(path);
-		last = node;
+	for (tried = 0; tried < NODES; tried++, node++) {
+		node %= NODES;
+		if (node > 1 && (!paths[node] || !strcmp(paths[node], path)))
+			break;
 	}
+	if (tried == NODES)
+		node = 0;
+	else if (!paths[node])
+		paths[node] = strdup(path);
 	pthread_mutex_unlock(&lock);
 	return node;
+}
+
+static const char *path_of(unsigned long node)
+{
+	return node < NODES && paths[node] ? paths[node] : "";
+}
+
+/* Waits until so many bytes have passed a link that all share. */
+static void pass(long bytes, long a_second)
+{
+	struct timespec now;
+	double at, wait;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	at = now.tv_sec + now.tv_nsec / 1e9;
+	pthread_mutex_lock(&lock);
+	if (link_is_free < at)
+		link_is_free = at;
+	link_is_free += (double)bytes / a_second;
+	wait = link_is_free - at;
+	pthread_mutex_unlock(&lock);
+	usleep((useconds_t)(wait * 1e6));
 }
 
 static int attributes(const char *path, struct fuse_attr *attr)
@@ -104,7 +134,7 @@ static int entries(const char *path, const struct fuse_read_in *in, char *out)
 /* Writes an answer to `out`: its length, or a negative error. */
 static int answer(const struct fuse_in_header *h, const void *body, char *out, const long *numbers)
 {
-	const char *path = h->nodeid && h->nodeid <= last ? paths[h->nodeid] : "";
+	const char *path = path_of(h->nodeid);
 	char below[4096];
 	int file, n;
 
@@ -158,6 +188,8 @@ static int answer(const struct fuse_in_header *h, const void *body, char *out, c
 			close(file);
 		if (n > 0 && numbers[1])
 			usleep((useconds_t)(n * 1000000.0 / numbers[1]));
+		if (n > 0 && numbers[3])
+			pass(n, numbers[3]);
 		return n;
 	}
 	case FUSE_RELEASE:
@@ -173,7 +205,7 @@ static int answer(const struct fuse_in_header *h, const void *body, char *out, c
 static void note(const struct fuse_in_header *h, const void *body)
 {
 	char line[4200];
-	const char *path = h->nodeid && h->nodeid <= last ? paths[h->nodeid] : "-";
+	const char *path = path_of(h->nodeid);
 	int n = 0;
 
 	if (h->opcode == FUSE_LOOKUP)
@@ -195,7 +227,7 @@ static void *serve(void *unused)
 	for (;;) {
 		struct fuse_in_header *h = (void *)in;
 		struct fuse_out_header *o = (void *)out;
-		long numbers[3];
+		long numbers[NUMBERS];
 		int n = read(device, in, MOST + 4096);
 
 		if (n < 0 && errno == ENODEV)

@@ -144,9 +144,11 @@ fn one_large_cold_file_among_many_warm_ones_is_never_missed() {
     let own = File::open(disk.root().join("own")).unwrap();
     std::io::copy(&mut &own, &mut std::io::sink()).unwrap();
     headstart_system::residency::advise_dontneed(&own, 8 << 20, 4 << 20).unwrap();
-    let missed = (0..100)
-        .filter(|draw| look_by(&plan, 40, draw << 13).cold == 0.0)
-        .count();
+    // On a busy machine the time of some samples is over before they have looked everywhere.
+    let samples = (0..200).map(|draw| look_by(&plan, 40, draw << 13));
+    let whole: Vec<_> = samples.filter(|sample| sample.unknown == 0.0).collect();
+    assert!(whole.len() >= 100, "{} samples are whole", whole.len());
+    let missed = whole.iter().filter(|sample| sample.cold == 0.0).count();
     assert_eq!(missed, 0);
 }
 

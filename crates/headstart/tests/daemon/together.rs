@@ -6,7 +6,7 @@ use headstart_model::Key;
 use headstart_model::outcome::Mode;
 use headstart_model::profile::Entry;
 use headstart_store::Store;
-use headstart_system::testing::LoopFs;
+use headstart_system::testing::{LoopFs, undisturbed};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
@@ -96,43 +96,45 @@ fn each_of_two_programs_that_start_together_learns_its_own_pages() {
 
 #[test]
 fn what_two_programs_need_that_start_together_is_read_once() {
-    if !can_watch() {
-        return;
-    }
-    let case = Case::new();
-    let mut fs = disk(&["one", "two"]);
-    // Both read the files of the first.
-    let start = |fs: &LoopFs, name: &str| {
-        let mut command = Command::new(fs.mount_point().join(name));
-        command
-            .args(files(fs, "one"))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null());
-        command.spawn().unwrap()
-    };
-    let daemon = Daemon::start(&case);
-    for name in ["one", "two"] {
-        eventually(&format!("a start of {name} is kept"), || {
-            evict(&files(&fs, "one"));
-            assert!(start(&fs, name).wait().unwrap().success());
-            (0..1000).any(|_| {
-                std::thread::sleep(Duration::from_millis(10));
-                finished(&case, &key(&fs, name)) > 0
-            })
-        });
-    }
-    fs.remount_cold().unwrap();
-    let before = fs.reads();
-    let children = ["one", "two"].map(|name| start(&fs, name));
-    for mut child in children {
-        assert!(child.wait().unwrap().success());
-    }
-    for name in ["one", "two"] {
-        let last = kept(&case, &key(&fs, name), 2).pop().unwrap();
-        assert_eq!(last.mode, Mode::Replay, "{name}");
-    }
-    let bytes = (fs.reads() - before).bytes;
-    // Twenty files of 1 MiB, and two copies of a small program; each file is in two plans.
-    assert!((20 << 20..22 << 20).contains(&bytes), "{bytes} bytes are read");
-    daemon.stop();
+    undisturbed(|| {
+        if !can_watch() {
+            return;
+        }
+        let case = Case::new();
+        let mut fs = disk(&["one", "two"]);
+        // Both read the files of the first.
+        let start = |fs: &LoopFs, name: &str| {
+            let mut command = Command::new(fs.mount_point().join(name));
+            command
+                .args(files(fs, "one"))
+                .stdin(Stdio::null())
+                .stdout(Stdio::null());
+            command.spawn().unwrap()
+        };
+        let daemon = Daemon::start(&case);
+        for name in ["one", "two"] {
+            eventually(&format!("a start of {name} is kept"), || {
+                evict(&files(&fs, "one"));
+                assert!(start(&fs, name).wait().unwrap().success());
+                (0..1000).any(|_| {
+                    std::thread::sleep(Duration::from_millis(10));
+                    finished(&case, &key(&fs, name)) > 0
+                })
+            });
+        }
+        fs.remount_cold().unwrap();
+        let before = fs.reads();
+        let children = ["one", "two"].map(|name| start(&fs, name));
+        for mut child in children {
+            assert!(child.wait().unwrap().success());
+        }
+        for name in ["one", "two"] {
+            let last = kept(&case, &key(&fs, name), 2).pop().unwrap();
+            assert_eq!(last.mode, Mode::Replay, "{name}");
+        }
+        let bytes = (fs.reads() - before).bytes;
+        // Twenty files of 1 MiB, and two copies of a small program; each file is in two plans.
+        assert!((20 << 20..22 << 20).contains(&bytes), "{bytes} bytes are read");
+        daemon.stop();
+    });
 }

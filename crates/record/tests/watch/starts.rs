@@ -290,12 +290,18 @@ fn programs_started_together_have_each_their_own_pages() {
         }
         watched.until_ended(2);
         for trace in watched.traces() {
+            assert_eq!(trace.lost.events, 0);
             let own = usize::from(of_file(&trace, &files[1]) > 0);
-            assert_eq!(of_file(&trace, &files[own]), 300);
+            assert_eq!(
+                of_file(&trace, &files[own]),
+                300,
+                "{:?} {:?}",
+                trace.end,
+                trace.processes
+            );
             assert_eq!(of_file(&trace, &files[1 - own]), 0);
             assert_eq!(of_file(&trace, &programs[1 - own]), 0);
             assert_eq!(of_file(&trace, &shared), 20, "each start sees what it uses");
-            assert_eq!(trace.lost.events, 0);
         }
     }
 }

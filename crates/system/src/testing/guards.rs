@@ -257,7 +257,7 @@ fn unmount_at_last(point: &Path) {
     }
 }
 
-/// Runs a program to its end; its standard error is the error's text.
+/// Runs a program to its end; what it said is the error's text.
 pub fn run(command: &mut Command) -> io::Result<()> {
     let output = command
         .output()
@@ -265,7 +265,11 @@ pub fn run(command: &mut Command) -> io::Result<()> {
     if output.status.success() {
         return Ok(());
     }
-    let text = String::from_utf8_lossy(&output.stderr);
+    let (said, errors) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    let text = [errors.trim(), said.trim()].join("\n");
     Err(Error::other(format!(
         "{command:?}: {}: {}",
         output.status,
