@@ -2,6 +2,7 @@
 //! requests may be read from it.
 
 use crate::options::Options;
+use crate::others::Others;
 use crate::pace::Pace;
 use crate::request::{Reason, absent};
 use headstart_model::PageRange;
@@ -92,6 +93,18 @@ impl Shape {
         self.threads * self.window
     }
 
+    /// As it is while others wait for the device: one request at a time on one head, as the start by itself has,
+    /// so that each gets its turn; elsewhere half as many.
+    pub fn beside_others(self) -> Shape {
+        match self.threads {
+            1 => Shape { window: 1, ..self },
+            threads => Shape {
+                threads: threads.div_ceil(2),
+                ..self
+            },
+        }
+    }
+
     /// Look-ups in flight: on a disk one.
     pub fn in_flight(self) -> u32 {
         match self.threads {
@@ -158,6 +171,8 @@ pub struct Device {
     /// How to ask it, and if it answers later than planned.
     shapes: [Shape; 2],
     pace: Pace,
+    /// Who else uses it.
+    pub others: Others,
     /// Its node, or why its metadata is not read.
     pub block: Result<Block, Reason>,
 }
@@ -173,6 +188,7 @@ impl Device {
         let limit = mount.map_or(planned.request_limit, |m| {
             request_limit(m, facts.as_ref(), &planned.uuid).min(planned.request_limit)
         });
+        let others = Others::before(facts.as_ref(), options.beside);
         let block = match (mount, facts) {
             _ if !metadata => Err(Reason::Missing),
             (Some(mount), Some(facts)) => block(mount, &facts, &planned.uuid),
@@ -186,7 +202,19 @@ impl Device {
         Device {
             shapes: Device::shapes(planned, options, limit, page),
             pace: Pace::new(planned.cost),
+            others,
             block,
+        }
+    }
+
+    /// One without a node that is asked like this.
+    #[cfg(test)]
+    pub fn of_shape(shape: Shape, others: Others) -> Device {
+        Device {
+            shapes: [shape; 2],
+            pace: Pace::new(headstart_model::testing::DISK),
+            others,
+            block: Err(Reason::Missing),
         }
     }
 
@@ -217,8 +245,17 @@ impl Device {
         self.shapes[usize::from(self.pace.is_late())]
     }
 
+    /// How to ask it now.
+    pub fn shape_now(&self) -> Shape {
+        match self.others.wait() {
+            true => self.shape().beside_others(),
+            false => self.shape(),
+        }
+    }
+
     /// A read of so many bytes was waited for.
     pub fn note_read(&self, bytes: u64, time: Duration) {
+        self.others.read(bytes);
         self.pace.note_read(bytes, time);
     }
 }
@@ -331,6 +368,17 @@ mod tests {
             (0..3).for_each(|_| device.note_read(4096, Duration::from_millis(33)));
             assert_eq!(device.shape().at_once(), becomes);
         }
+    }
+
+    #[test]
+    fn while_others_wait_half_as_much_is_asked_for_and_on_one_head_one() {
+        let at_once = |class, depth| {
+            let shape = Shape::new(class, depth, None, 128 << 10, 4096);
+            shape.beside_others().at_once()
+        };
+        assert_eq!(at_once(DeviceClass::Disk, 1), 1);
+        assert_eq!(at_once(DeviceClass::Flash, 16), 10);
+        assert_eq!(at_once(DeviceClass::Network, 128), 80);
     }
 
     #[test]

@@ -93,6 +93,8 @@ pub fn run(file: &PlanFile, options: &Options, shared: &Shared) -> ReplayReport 
         skipped,
         memory_available: shared.governor.memory_available(),
         memory_pressure,
+        memory_needed: shared.governor.memory_needed(),
+        decisions: shared.governor.decisions(),
         stopped: shared.governor.stopped().map(str::to_string),
         fetched: shared.fetched.load(Ordering::Relaxed),
         broken_bridges,
@@ -122,6 +124,8 @@ pub(crate) fn report_so_far(shared: &Shared) -> ReplayReport {
         skipped,
         memory_available: shared.governor.memory_available(),
         memory_pressure: shared.governor.memory_pressure(),
+        memory_needed: shared.governor.memory_needed(),
+        decisions: shared.governor.decisions(),
         stopped: None,
         fetched: shared.fetched.load(Ordering::Relaxed),
         broken_bridges,
@@ -370,6 +374,9 @@ fn serve_passes(
     let passes = [&work.passes.metadata, &work.passes.data];
     let metadata = passes.iter().any(|queue| queue.requests.iter().any(is_metadata));
     let device = Device::open(&work.planned, mounts, options, metadata);
+    if device.others.wait() {
+        shared.governor.gives_way();
+    }
     let worker = Worker {
         device: &device,
         files,

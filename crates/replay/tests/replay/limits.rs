@@ -159,7 +159,30 @@ fn too_little_memory_stops_it_before_it_begins() {
             ..Skipped::default()
         }
     );
+    assert_eq!((report.decisions.short, report.decisions.metadata_only), (1, 0));
     assert!(report.stopped.unwrap().contains("memory"));
+    assert_eq!(resident(&path), []);
+}
+
+#[test]
+fn on_little_memory_metadata_is_read_and_data_is_not() {
+    let disk = Mounted::ext4(32, |root| file(root, "a", 4));
+    let path = disk.root().join("a");
+    let mut plan = draft(vec![disk.planned(DeviceClass::Flash, 4)]);
+    add(&mut plan, Stat, entry(&path), 0, 0);
+    add(&mut plan, Data, entry(&path), 0, 4 * PAGE);
+    // What is available now lies between half of what is to be left to others and all of it.
+    let usable = headstart_system::memory::memory().unwrap().usable();
+    let options = Options {
+        stop_below: usable / 2 * 3,
+        ..options()
+    };
+    let replay = Replay::start(PlanFile::new(plan.to_bytes().unwrap()), options).unwrap();
+    let report = replay.finish();
+    assert_eq!((report.issued.len(), report.skipped.over_budget), (1, 1));
+    let decisions = report.decisions;
+    assert_eq!((decisions.metadata_only, decisions.without_room), (1, 1));
+    assert!(report.stopped.is_none() && report.memory_needed.is_some());
     assert_eq!(resident(&path), []);
 }
 
