@@ -65,6 +65,7 @@ impl Replays {
     fn start_replay(&self, plan: impl Into<Arc<PlanFile>>) -> Result<Replay, ReplayError> {
         let options = Options {
             stop_at_reclaim: true,
+            gives_way: false,
             // The plan leaves what boots need.
             share: 1.0,
             taken: Arc::clone(&self.taken),

@@ -188,7 +188,10 @@ impl Device {
         let limit = mount.map_or(planned.request_limit, |m| {
             request_limit(m, facts.as_ref(), &planned.uuid).min(planned.request_limit)
         });
-        let others = Others::before(facts.as_ref(), options.beside);
+        let others = match &facts {
+            Some(facts) if options.gives_way => Others::before(facts, options.beside),
+            _ => Others::nobody(),
+        };
         let block = match (mount, facts) {
             _ if !metadata => Err(Reason::Missing),
             (Some(mount), Some(facts)) => block(mount, &facts, &planned.uuid),

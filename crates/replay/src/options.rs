@@ -25,6 +25,8 @@ pub struct Options {
     pub share: f64,
     /// What replays of this process may fill together: each new one finds less.
     pub taken: Arc<Taken>,
+    /// Whether a device is asked for less at once where others wait for it. At a boot nobody is another.
+    pub gives_way: bool,
     /// The process that the start begins with, where this process is in another control group: no more is
     /// read than that process's groups leave it.
     pub starter: Option<u32>,
@@ -130,6 +132,7 @@ impl Options {
             stop_below: room::RESERVE,
             share: room::SHARE,
             taken: Arc::default(),
+            gives_way: true,
             starter: None,
             stop_pressure: Options::STOP_PRESSURE,
             stop_at_reclaim: false,

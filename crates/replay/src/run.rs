@@ -374,9 +374,6 @@ fn serve_passes(
     let passes = [&work.passes.metadata, &work.passes.data];
     let metadata = passes.iter().any(|queue| queue.requests.iter().any(is_metadata));
     let device = Device::open(&work.planned, mounts, options, metadata);
-    if device.others.wait() {
-        shared.governor.gives_way();
-    }
     let worker = Worker {
         device: &device,
         files,

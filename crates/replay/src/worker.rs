@@ -133,7 +133,9 @@ impl<'a> Worker<'a> {
     /// while ago is still in memory.
     fn look_around(&self) {
         let now = Instant::now();
-        self.device.others.look(now);
+        if self.device.others.look(now) {
+            self.governor.gives_way();
+        }
         if let Some(sample) = self.governor.evicted.due(now) {
             if let Ok(file) = self.files.get(sample.file) {
                 let (offset, length) = sample.bytes;

@@ -23,7 +23,7 @@ fn serve_beside(read: u64) -> u64 {
         window: 1,
         chunk: 4096,
     };
-    let device = Device::of_shape(shape, Others::new(std::fs::File::open(&stat).ok(), true));
+    let device = Device::of_shape(shape, Others::waiting(std::fs::File::open(&stat).unwrap()));
     let nowhere = testing::planned("/nowhere/at/all");
     let requests = vec![Request::new(RequestKind::Stat, 0, 0); 64];
     let file = testing::plan_file(&testing::draft(testing::DISK, vec![nowhere], requests));
