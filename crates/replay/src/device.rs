@@ -93,18 +93,6 @@ impl Shape {
         self.threads * self.window
     }
 
-    /// As it is while others wait for the device: one request at a time on one head, as the start by itself has,
-    /// so that each gets its turn; elsewhere half as many.
-    pub fn beside_others(self) -> Shape {
-        match self.threads {
-            1 => Shape { window: 1, ..self },
-            threads => Shape {
-                threads: threads.div_ceil(2),
-                ..self
-            },
-        }
-    }
-
     /// Look-ups in flight: on a disk one.
     pub fn in_flight(self) -> u32 {
         match self.threads {
@@ -248,14 +236,6 @@ impl Device {
         self.shapes[usize::from(self.pace.is_late())]
     }
 
-    /// How to ask it now.
-    pub fn shape_now(&self) -> Shape {
-        match self.others.wait() {
-            true => self.shape().beside_others(),
-            false => self.shape(),
-        }
-    }
-
     /// A read of so many bytes was waited for.
     pub fn note_read(&self, bytes: u64, time: Duration) {
         self.others.read(bytes);
@@ -371,17 +351,6 @@ mod tests {
             (0..3).for_each(|_| device.note_read(4096, Duration::from_millis(33)));
             assert_eq!(device.shape().at_once(), becomes);
         }
-    }
-
-    #[test]
-    fn while_others_wait_half_as_much_is_asked_for_and_on_one_head_one() {
-        let at_once = |class, depth| {
-            let shape = Shape::new(class, depth, None, 128 << 10, 4096);
-            shape.beside_others().at_once()
-        };
-        assert_eq!(at_once(DeviceClass::Disk, 1), 1);
-        assert_eq!(at_once(DeviceClass::Flash, 16), 10);
-        assert_eq!(at_once(DeviceClass::Network, 128), 80);
     }
 
     #[test]

@@ -126,7 +126,11 @@ impl<'a> Worker<'a> {
 
     /// How many requests one of so many threads has in flight, by what is known of the device now.
     fn window(&self, threads: u32) -> usize {
-        self.device.shape_now().at_once().div_ceil(threads.max(1)) as usize
+        match (threads, self.device.others.wait()) {
+            // As the start by itself has, so that each gets its turn under the head.
+            (1, true) => 1,
+            _ => self.device.shape().at_once().div_ceil(threads.max(1)) as usize,
+        }
     }
 
     /// Looks around, where that is due: whether others still wait for the device, and whether what was read a
@@ -145,18 +149,17 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Waits as long as others wait for the device, if this is one of the threads that are too many then. They
+    /// Waits as long as others wait for the device, if this is one of the second half of so many threads. They
     /// hold nothing up meanwhile: what they have asked for has arrived.
     fn give_way(
         &self,
         queue: &Queue,
-        own: usize,
+        (own, threads): (usize, u32),
         flying: &mut VecDeque<Vec<InFlight<'_>>>,
         under_way: &dyn Fn(usize),
     ) {
-        let is_too_many = || {
-            self.device.others.wait() && own >= self.device.shape_now().threads as usize && !queue.is_taken()
-        };
+        let is_too_many =
+            || self.device.others.wait() && own >= threads.div_ceil(2) as usize && !queue.is_taken();
         if !is_too_many() {
             return;
         }
@@ -175,7 +178,7 @@ impl<'a> Worker<'a> {
         let mut ring = None;
         while self.governor.go_on() {
             self.look_around();
-            self.give_way(queue, own, &mut flying, under_way);
+            self.give_way(queue, (own, threads), &mut flying, under_way);
             let parts = queue.take_parts(chunk, page);
             let Some((first, last)) = parts.first().zip(parts.last()) else {
                 break;
