@@ -44,8 +44,7 @@ pub struct Setup {
     #[serde(default)]
     pub prepare: Vec<Vec<String>>,
     /// A service that runs beside each start, and beside those that are learned from: begun before it,
-    /// untimed, until it says that it is ready (sd_notify(3)), and ended after it. Not for machines that
-    /// boot.
+    /// untimed, until it says that it is ready (sd_notify(3)), and ended after it. Not for virtual machines.
     #[serde(default)]
     pub beside: Vec<String>,
     /// What the line of sd_notify(3) begins with by which it says so.
@@ -228,6 +227,26 @@ pub const BUILT_IN: &[(&str, &str)] = built_in!(
         "again",
         "plain",
         "slower",
+        "writer",
+        "reader",
+        "reader-own",
+        "headstart-reader-own",
+        "hog",
+        "headstart-hog",
+        "daemon-memory-64",
+        "daemon-memory-16",
+        "memory-64",
+        "memory-16",
+        "wrong-usr",
+        "wrong-usr-later",
+        "wrong-machine",
+        "wrong-machine-later",
+        "wrong-year",
+        "wrong-year-later",
+        "wrong-empty",
+        "wrong-empty-later",
+        "changed",
+        "headstart-changed",
     ]
 );
 

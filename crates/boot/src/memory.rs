@@ -5,12 +5,11 @@
 //! not started. So each boot notes the most that it had in use, page cache apart, and the next plan leaves
 //! that alone.
 
+use headstart_model::room::{RESERVE, Room};
 use headstart_system::memory::{Memory, memory};
 
-/// Left free in any case, bytes: below it the governor stops a replay
-/// ([`headstart_replay::Options::STOP_BELOW`]).
-const FLOOR: u64 = headstart_replay::Options::STOP_BELOW;
-/// And this part of all memory, for what differs from one boot to the next.
+/// This part of all memory stays free, or [`RESERVE`] if that is more, for what differs from one boot to the
+/// next.
 const SLACK: u64 = 16;
 
 /// What a boot needs for itself, as far as it has come.
@@ -32,7 +31,7 @@ impl Need {
 
     fn note(&mut self, now: &Memory) {
         self.total = now.limit.unwrap_or(now.total);
-        self.most = self.most.max(self.total.saturating_sub(now.available));
+        self.most = self.most.max(now.in_use());
     }
 
     /// What the next boot is taken to need, bytes: what this one did, or half way down from what earlier ones
@@ -44,8 +43,8 @@ impl Need {
 
     /// What the replay of a boot may fill that needs `needed` bytes for itself.
     pub fn budget(&self, needed: u64) -> u64 {
-        let spare = FLOOR.max(self.total / SLACK);
-        self.total.saturating_sub(needed).saturating_sub(spare)
+        let spare = RESERVE.max(self.total / SLACK);
+        Room::new(self.total.saturating_sub(needed), spare, 1.0).bytes()
     }
 }
 
@@ -82,11 +81,17 @@ mod tests {
         assert_eq!(need.budget(1000 * MIB), (4096 - 1000 - 256) * MIB);
         need.note(&machine(192 * MIB, 100 * MIB));
         assert_eq!(need.budget(100 * MIB), 28 * MIB);
-        assert_eq!(
-            need.budget(180 * MIB),
-            0,
-            "on a small machine nothing is read ahead"
-        );
+        assert_eq!(need.budget(144 * MIB), 4 * MIB, "on a small machine metadata");
+        assert_eq!(need.budget(180 * MIB), 0, "and on a smaller one nothing");
+        // What was swapped out would have been in memory if there had been room.
+        let mut board = Need::default();
+        board.note(&Memory {
+            swapped: 70 * MIB,
+            in_zram: 70 * MIB,
+            ..machine(128 * MIB, 40 * MIB)
+        });
+        assert_eq!(board.with_earlier(None), Some(158 * MIB));
+        assert_eq!(board.budget(158 * MIB), 0);
         let limited = Memory {
             limit: Some(512 * MIB),
             ..machine(8192 * MIB, 500 * MIB)

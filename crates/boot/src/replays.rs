@@ -5,7 +5,7 @@
 use anyhow::Result;
 use headstart_model::outcome::ReplayReport;
 use headstart_model::plan::{PlanDevice, PlanFile};
-use headstart_replay::{Options, Replay, ReplayError};
+use headstart_replay::{Options, Replay, ReplayError, Taken};
 use headstart_start::Reads;
 use headstart_system::mounts::{Followed, MountTable};
 use std::sync::Arc;
@@ -16,6 +16,8 @@ pub struct Replays {
     plan: Arc<PlanFile>,
     origin: Instant,
     running: Vec<Part>,
+    /// What its parts may fill together.
+    taken: Arc<Taken>,
     /// Devices of the plan, by index, whose file system was not mounted yet.
     waiting: Vec<usize>,
     /// `None` where that cannot be told: nothing comes then.
@@ -43,6 +45,7 @@ impl Replays {
         });
         let mut replays = Replays {
             running: Vec::new(),
+            taken: Arc::default(),
             origin,
             waiting,
             plan: Arc::clone(&plan),
@@ -62,6 +65,10 @@ impl Replays {
     fn start_replay(&self, plan: impl Into<Arc<PlanFile>>) -> Result<Replay, ReplayError> {
         let options = Options {
             stop_at_reclaim: true,
+            gives_way: false,
+            // The plan leaves what boots need.
+            share: 1.0,
+            taken: Arc::clone(&self.taken),
             ..Options::new(self.origin)
         };
         Replay::start(plan, options)

@@ -3,7 +3,7 @@
 use crate::human::{bytes, date, duration, percent, status};
 use crate::table::{Table, facts, section};
 use headstart_model::Outcome;
-use headstart_model::outcome::{Mode, Resident, Skipped, StageOutcome};
+use headstart_model::outcome::{Decisions, Mode, Resident, Skipped, StageOutcome};
 use serde::Serialize;
 
 /// A mode for people.
@@ -88,6 +88,11 @@ fn replay_text(outcome: &Outcome) -> String {
                 .memory_pressure
                 .map_or("not known".into(), |p| format!("{p:.1} %")),
         ),
+        (
+            "memory needed",
+            outcome.memory_needed.map_or("not known".into(), bytes),
+        ),
+        ("governor", decisions(&outcome.decisions)),
         ("skipped", skipped(&outcome.skipped)),
     ]);
     let heads = [
@@ -181,6 +186,60 @@ impl OverRead {
         };
         format!("{surely} of what it needs{most}, bridged holes apart")
     }
+}
+
+/// What a governor decides, by kind, and how many times it did.
+fn kinds(decisions: &Decisions) -> [(u32, &'static str); 7] {
+    let Decisions {
+        looks: _,
+        short,
+        pressed,
+        reclaimed,
+        evicted,
+        metadata_only,
+        without_room,
+        gave_way,
+    } = *decisions;
+    [
+        (short, "stopped: too little memory was available"),
+        (pressed, "stopped: tasks waited for memory"),
+        (reclaimed, "stopped: the kernel began to reclaim memory"),
+        (evicted, "stopped: what had been read did not stay in memory"),
+        (metadata_only, "read metadata only"),
+        (without_room, "left requests out for want of memory"),
+        (gave_way, "gave way to others at a device"),
+    ]
+}
+
+/// What a replay's governor decided.
+pub fn decisions(decisions: &Decisions) -> String {
+    let made = kinds(decisions).into_iter().filter(|(times, _)| *times > 0);
+    let made: Vec<String> = made
+        .map(|(times, what)| match times {
+            1 => what.into(),
+            times => format!("{what} ({times} times)"),
+        })
+        .collect();
+    match (made.is_empty(), decisions.looks) {
+        (false, _) => made.join("; "),
+        (true, 0) => "not known".into(),
+        (true, looks) => format!("went on after {looks} looks"),
+    }
+}
+
+/// What the governors of several replays decided: how many of them each kind; `None` if they only went on.
+pub fn decisions_of_all<'a>(replays: impl Iterator<Item = &'a Decisions>) -> Option<String> {
+    let (mut all, mut counts) = (0, [0usize; 7]);
+    for decisions in replays {
+        all += 1;
+        for (count, (times, _)) in counts.iter_mut().zip(kinds(decisions)) {
+            *count += usize::from(times > 0);
+        }
+    }
+    let named = counts.iter().zip(kinds(&Decisions::default()));
+    let made = named.filter(|(count, _)| **count > 0);
+    let made: Vec<String> = made.map(|(count, (_, what))| format!("{count} {what}")).collect();
+    (!made.is_empty()).then(|| format!("of {all} replays {}", made.join("; ")))
 }
 
 /// How much of what the start was expected to need was in memory before it.

@@ -1,9 +1,9 @@
 //! What a replay did, as text and as a JSON document.
 
 use crate::human::{bytes, duration, percent};
-use crate::outcome::skipped;
+use crate::outcome::{decisions, skipped};
 use crate::table::facts;
-use headstart_model::outcome::{ReplayReport, Skipped};
+use headstart_model::outcome::{Decisions, ReplayReport, Skipped};
 use headstart_model::plan::{Plan, RequestKind};
 use serde::Serialize;
 
@@ -36,6 +36,8 @@ pub struct View {
     pub memory_available: u64,
     /// Share of time in which some task waited for memory, percent.
     pub memory_pressure: Option<f32>,
+    /// What its governor decided.
+    pub decisions: Decisions,
     /// Why it stopped before its end.
     pub stopped: Option<String>,
 }
@@ -56,6 +58,7 @@ pub fn view(plan: &Plan<'_>, report: &ReplayReport) -> View {
         skipped: report.skipped,
         memory_available: report.memory_available,
         memory_pressure: report.memory_pressure,
+        decisions: report.decisions,
         stopped: report.stopped.clone(),
     };
     let requests: Vec<_> = plan.requests().collect();
@@ -110,6 +113,7 @@ pub fn text(view: &View) -> String {
                 percent(view.arrived_pages, view.data_pages)
             ),
         ),
+        ("governor", decisions(&view.decisions)),
         ("skipped", skipped(&view.skipped)),
         (
             "stopped early",

@@ -1,12 +1,13 @@
 //! What is known of keys, and whether prefetching pays: starts with a replay against control runs without.
 
 use crate::human::{ago, bytes, duration, pages, printable};
-use crate::outcome::{OverRead, mode};
+use crate::outcome::{OverRead, decisions_of_all, mode};
 use crate::table::{Table, Tint, section};
 use headstart_learn::verdict::start::{LeftOut, Start, comparable, resident};
 use headstart_learn::verdict::{Comparison, ENOUGH_WITH, ENOUGH_WITHOUT, Group, Verdict, saved_ns};
 use headstart_model::Outcome;
 use headstart_model::floor::{Above, Floor};
+use headstart_model::outcome::Mode;
 use serde::Serialize;
 
 /// What is known of a key.
@@ -293,6 +294,9 @@ pub fn text(status: &KeyStatus, now_unix_ns: u64, coloured: bool) -> String {
         let when = ago(shares.started_unix_ns, now_unix_ns);
         ("over-read", format!("{}, by the start {when}", shares.share()))
     }));
+    let replays = status.outcomes.iter().filter(|it| it.mode == Mode::Replay);
+    let decided = decisions_of_all(replays.map(|it| &it.decisions));
+    lines.extend(decided.map(|decided| ("governor", decided)));
     lines.extend(unreachable(status).map(|share| ("out of reach", share)));
     lines.extend(status.floor.map(|floor| ("floor", floor.text(now_unix_ns))));
     lines.extend(left_out(&status.comparison.left_out).map(|starts| ("not compared", starts)));

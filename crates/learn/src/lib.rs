@@ -4,6 +4,7 @@
 mod exact;
 mod fold;
 mod named_files;
+mod needed;
 mod pace;
 mod review;
 mod run;
@@ -13,6 +14,7 @@ mod used;
 pub mod verdict;
 
 pub use exact::exact_is_due;
+pub use needed::memory_needed_of_late;
 pub use pace::pace_of_late;
 pub use review::{Reviewed, review};
 pub use service::{Served, ahead, served};

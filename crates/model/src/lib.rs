@@ -20,6 +20,7 @@ pub mod path;
 pub mod plan;
 pub mod profile;
 pub mod ranges;
+pub mod room;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod trace;

@@ -50,6 +50,60 @@ pub struct Outcome {
     /// How much it used, and how much of that can be read ahead by nobody; `None` where it was not recorded,
     /// and in files that were written before this was told.
     pub used: Option<Used>,
+    /// What the governor decided during the replay; all 0 without a replay, and in files that were written
+    /// before this was told.
+    pub decisions: Decisions,
+    /// How much less memory was available at some time of the replay, or at the start's end, than before it,
+    /// bytes: what the start needed for itself, and whoever needed more meanwhile. `None` without a replay, and
+    /// in files that were written before this was told.
+    pub memory_needed: Option<u64>,
+}
+
+/// What a replay's governor decided, by kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Decisions {
+    /// Looks at memory.
+    pub looks: u32,
+    /// The replay stopped, or did not begin, because too little memory was available.
+    pub short: u32,
+    /// It stopped because tasks waited for memory.
+    pub pressed: u32,
+    /// It stopped because the kernel began to reclaim memory.
+    pub reclaimed: u32,
+    /// It stopped because pages that it had read were out of memory again.
+    pub evicted: u32,
+    /// It read metadata only, because more might not fit.
+    pub metadata_only: u32,
+    /// Requests that were not issued because memory had no room for them; they are among
+    /// [`Skipped::over_budget`] too.
+    pub without_room: u32,
+    /// Devices that it asked for less at once, because others waited for them.
+    pub gave_way: u32,
+}
+
+impl Decisions {
+    /// Adds those of another replay.
+    pub fn add(&mut self, other: &Decisions) {
+        let Decisions {
+            looks,
+            short,
+            pressed,
+            reclaimed,
+            evicted,
+            metadata_only,
+            without_room,
+            gave_way,
+        } = *other;
+        let add = |sum: &mut u32, number| *sum = sum.saturating_add(number);
+        add(&mut self.looks, looks);
+        add(&mut self.short, short);
+        add(&mut self.pressed, pressed);
+        add(&mut self.reclaimed, reclaimed);
+        add(&mut self.evicted, evicted);
+        add(&mut self.metadata_only, metadata_only);
+        add(&mut self.without_room, without_room);
+        add(&mut self.gave_way, gave_way);
+    }
 }
 
 /// How much a start used.
@@ -94,6 +148,8 @@ impl Outcome {
             pace: None,
             unrecorded: false,
             used: None,
+            decisions: Decisions::default(),
+            memory_needed: None,
         }
     }
 
@@ -104,6 +160,8 @@ impl Outcome {
         self.skipped = report.skipped;
         self.memory_available = report.memory_available;
         self.memory_pressure = report.memory_pressure;
+        self.decisions = report.decisions;
+        self.memory_needed = report.memory_needed;
     }
 }
 
@@ -255,6 +313,10 @@ pub struct ReplayReport {
     pub memory_available: u64,
     /// Share of time in which some task waited for memory during the replay, percent; `None` where unknown.
     pub memory_pressure: Option<f32>,
+    /// How much less memory was available later than when it began, bytes; `None` where that is not known.
+    pub memory_needed: Option<u64>,
+    /// What its governor decided.
+    pub decisions: Decisions,
     /// Why it stopped before its end, if it did.
     pub stopped: Option<String>,
     /// Granules of lazily filled volumes that were there at its end because it had asked for them.
@@ -276,11 +338,15 @@ impl ReplayReport {
             skipped,
             memory_available,
             memory_pressure,
+            memory_needed,
+            decisions,
             stopped,
             fetched,
             broken_bridges,
             unanswered,
         } = part;
+        self.decisions.add(&decisions);
+        self.memory_needed = self.memory_needed.max(memory_needed);
         self.fetched += fetched;
         self.broken_bridges += broken_bridges;
         self.replay_ns = self.replay_ns.max(replay_ns);

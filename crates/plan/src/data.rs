@@ -3,7 +3,7 @@
 
 use crate::parts::parts;
 use crate::request::{
-    Files, Ordered, Piece, Turn, by_path, deadline_us, facts_of, first_use, level, plan_stage,
+    Files, Ordered, Piece, Turn, by_path, deadline_us, facts_of, first_use, level, plan_stage, weight,
 };
 use headstart_model::machine::{DeviceClass, Extent, FileFacts, Machine, PathKind};
 use headstart_model::plan::{Request, RequestKind};
@@ -73,7 +73,8 @@ pub(crate) fn requests(
                 start: piece.start / page,
                 end: piece.end.div_ceil(page),
             };
-            let (first, stage) = first_use(entry, pages, from_end.then(|| facts.size.div_ceil(page)));
+            let end = from_end.then(|| facts.size.div_ceil(page));
+            let (first, stage) = first_use(entry, pages, end);
             result.push(Ordered {
                 request: Request {
                     kind: RequestKind::Data,
@@ -93,6 +94,7 @@ pub(crate) fn requests(
                 pass: 0,
                 lead: None,
                 is_named: false,
+                weight: weight(entry, pages, end),
             });
         }
     }

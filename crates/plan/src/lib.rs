@@ -22,7 +22,7 @@ use headstart_model::limits;
 use headstart_model::machine::Machine;
 use headstart_model::plan::{MAX_STAGES, PlanDevice, PlanDraft};
 use headstart_model::profile::{Need, Policy};
-use headstart_model::{FilePath, PageRange, Profile, Trace};
+use headstart_model::{FilePath, PageRange, Profile, Trace, room};
 use request::Files;
 use std::collections::HashMap;
 
@@ -33,8 +33,10 @@ pub use request::RecordedMetadata;
 /// How to plan.
 #[derive(Clone, Debug)]
 pub struct PlanOptions {
-    /// Memory the replay may fill, bytes; `None` for the share [`MEMORY_SHARE`] of what is available.
+    /// Memory the replay may fill, bytes; `None` for as much as [`room::for_program`] says.
     pub budget: Option<u64>,
+    /// Memory that starts of the key need for themselves, bytes; `None` where that is not known.
+    pub needed: Option<u64>,
     /// Now, nanoseconds since 1970.
     pub now_unix_ns: u64,
     /// How many times as long as by the cost model the key's replays took of late ([`pace`]); 1 where none
@@ -49,16 +51,13 @@ impl PlanOptions {
     pub fn new(now_unix_ns: u64) -> PlanOptions {
         PlanOptions {
             budget: None,
+            needed: None,
             now_unix_ns,
             pace: 1.0,
             bridges: true,
         }
     }
 }
-
-/// The share of the available memory that a replay may fill if nothing else is said. Half: what a start reads
-/// it also works on, and its own memory must come from the rest.
-pub const MEMORY_SHARE: f64 = 0.5;
 
 /// A path whose facts a plan needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -122,7 +121,7 @@ pub fn plan(
 ) -> PlanDraft {
     let budget = options
         .budget
-        .unwrap_or((machine.memory_available as f64 * MEMORY_SHARE) as u64);
+        .unwrap_or_else(|| room::for_program(machine.memory_available, options.needed));
     let bounded = match users::serves_everybody(profile) {
         true => users::bounded(profile, machine, budget),
         false => None,

@@ -137,6 +137,7 @@ fn ordered(joined: &Joined, turn: Turn, device: usize, page: u64) -> Ordered {
         pass: 0,
         lead: None,
         is_named: false,
+        weight: 1.0,
     }
 }
 
@@ -347,6 +348,7 @@ pub(crate) fn lookups(profile: &Profile, machine: &Machine, files: &mut Files) -
             pass: 0,
             lead: None,
             is_named: false,
+            weight: 1.0,
         });
     }
     result

@@ -3,7 +3,7 @@
 use headstart_model::limits;
 use headstart_model::machine::{FileFacts, Machine, PathKind};
 use headstart_model::plan::{PlanFileEntry, Request, RequestKind};
-use headstart_model::profile::Entry;
+use headstart_model::profile::{Entry, WeightedRange};
 use headstart_model::{FilePath, PageRange};
 use std::collections::HashMap;
 
@@ -30,6 +30,8 @@ pub(crate) struct Ordered {
     pub(crate) lead: Option<Lead>,
     /// Whether it is only for starts whose arguments name its file.
     pub(crate) is_named: bool,
+    /// The share of starts that need it, 0 to 1: the largest of what it reads.
+    pub(crate) weight: f32,
 }
 
 impl Ordered {
@@ -142,16 +144,21 @@ pub(crate) fn deadline_us(first_use_ns: u64) -> u32 {
     u32::try_from(first_use_ns / 1000).unwrap_or(u32::MAX)
 }
 
-/// The first use and the stage of a run of pages; of pages that are meant from the end, where the file has
-/// `from_end` pages.
-pub(crate) fn first_use(entry: &Entry, pages: PageRange, from_end: Option<u64>) -> (u64, u16) {
-    let (ranges, pages) = match from_end {
+/// The ranges of an entry that a run of pages lies in, and the run as they count.
+fn ranges_of(entry: &Entry, pages: PageRange, from_end: Option<u64>) -> (&[WeightedRange], PageRange) {
+    match from_end {
         None => (&entry.ranges, pages),
         Some(end) => (
             entry.tail.as_ref().unwrap_or(&entry.ranges),
             headstart_model::profile::from_end(pages, end),
         ),
-    };
+    }
+}
+
+/// The first use and the stage of a run of pages; of pages that are meant from the end, where the file has
+/// `from_end` pages.
+pub(crate) fn first_use(entry: &Entry, pages: PageRange, from_end: Option<u64>) -> (u64, u16) {
+    let (ranges, pages) = ranges_of(entry, pages, from_end);
     let first = ranges.partition_point(|r| r.range().end <= pages.start);
     ranges[first..]
         .iter()
@@ -159,6 +166,14 @@ pub(crate) fn first_use(entry: &Entry, pages: PageRange, from_end: Option<u64>) 
         .map(|r| (r.first_use_ns, r.stage))
         .min()
         .unwrap_or((entry.first_use_ns, entry.stage))
+}
+
+/// The largest weight in a run of pages; of pages that are meant from the end as in [`first_use`].
+pub(crate) fn weight(entry: &Entry, pages: PageRange, from_end: Option<u64>) -> f32 {
+    let (ranges, pages) = ranges_of(entry, pages, from_end);
+    let first = ranges.partition_point(|r| r.range().end <= pages.start);
+    let within = ranges[first..].iter().take_while(|r| r.start < pages.end);
+    within.map(|r| r.weight).reduce(f32::max).unwrap_or(entry.weight)
 }
 
 /// Bytes of a file that one request reads.

@@ -311,6 +311,7 @@ mod tests {
             pass: 0,
             lead: None,
             is_named: false,
+            weight: 1.0,
         }
     }
 

@@ -272,6 +272,64 @@ fn a_small_budget_keeps_what_is_needed_first() {
 }
 
 #[test]
+fn a_small_budget_keeps_what_saves_most_for_its_bytes() {
+    // A large file that is needed first, and small ones that are needed later: each spares a jump.
+    let mut entries = vec![entry("/m/large", &[(0, 1000, 0)])];
+    entries.extend((0..20).map(|n| entry(&format!("/m/{n:02}"), &[(0, 1, 100 + n)])));
+    // One that only half of the starts need, and one whose metadata stands before all data.
+    let mut rare = entry("/m/rare", &[(0, 1, 5)]);
+    rare.weight = 0.4;
+    rare.ranges[0].weight = 0.4;
+    entries.push(rare);
+    let place = |entry: &Entry| facts(&entry.path.to_string(), &[(0, 9000, 4000)], &[]);
+    let files: Vec<FileFacts> = entries.iter().map(place).collect();
+    let profile = Profile {
+        policy: Policy::Boot,
+        ..profile(entries)
+    };
+    let disk = machine(DeviceClass::Disk, 5e-3, 1, files);
+    let kept = |budget: u64| {
+        let options = PlanOptions {
+            budget: Some(budget * PAGE),
+            ..PlanOptions::new(0)
+        };
+        let draft = plan(&profile, &disk, &[], &options);
+        let mut kept: Vec<(String, u64)> = data(&draft)[..draft.cut as usize]
+            .iter()
+            .map(|(path, _, pages)| (path.clone(), *pages))
+            .collect();
+        kept.sort_unstable();
+        kept
+    };
+    let small = |to: u32| (0..to).map(|n| (format!("/m/{n:02}"), 1));
+    assert_eq!(kept(8), small(8).collect::<Vec<_>>(), "in a class by deadline");
+    assert_eq!(kept(20), small(20).collect::<Vec<_>>());
+    let mut more: Vec<_> = small(20).collect();
+    more.push(("/m/rare".into(), 1));
+    assert_eq!(kept(21), more);
+    more.insert(20, ("/m/large".into(), 29));
+    assert_eq!(kept(50), more, "and of the rest a part");
+}
+
+#[test]
+fn a_plan_leaves_what_its_starts_need_for_themselves() {
+    const MIB: u64 = 1 << 20;
+    let budget = |available: u64, needed| {
+        let machine = headstart_model::machine::Machine {
+            memory_available: available * MIB,
+            ..flash(Vec::new())
+        };
+        let options = PlanOptions {
+            needed,
+            ..PlanOptions::new(0)
+        };
+        plan(&profile(Vec::new()), &machine, &[], &options).budget / MIB
+    };
+    assert_eq!((budget(1088, None), budget(1088, Some(824 * MIB))), (512, 200));
+    assert_eq!((budget(48, None), budget(20, None)), (4, 0));
+}
+
+#[test]
 fn what_lies_under_an_overlay_is_found_either_way() {
     let mut below = entry("/lower/a", &[(0, 1, 0)]);
     below.overlay = Some("/m/a".into());

@@ -240,7 +240,7 @@ mod tests {
         assert!(theirs > 0 && theirs <= all / 4, "{theirs} of {all}");
         // And a quarter of the memory that there is for it.
         let small = Machine {
-            memory_available: 16 * MIB,
+            memory_available: 80 * MIB,
             ..machine(files)
         };
         let draft = make(&boot(entries), &small);

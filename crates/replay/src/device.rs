@@ -2,6 +2,7 @@
 //! requests may be read from it.
 
 use crate::options::Options;
+use crate::others::Others;
 use crate::pace::Pace;
 use crate::request::{Reason, absent};
 use headstart_model::PageRange;
@@ -158,6 +159,8 @@ pub struct Device {
     /// How to ask it, and if it answers later than planned.
     shapes: [Shape; 2],
     pace: Pace,
+    /// Who else uses it.
+    pub others: Others,
     /// Its node, or why its metadata is not read.
     pub block: Result<Block, Reason>,
 }
@@ -173,6 +176,10 @@ impl Device {
         let limit = mount.map_or(planned.request_limit, |m| {
             request_limit(m, facts.as_ref(), &planned.uuid).min(planned.request_limit)
         });
+        let others = match &facts {
+            Some(facts) if options.gives_way => Others::before(facts, options.beside),
+            _ => Others::nobody(),
+        };
         let block = match (mount, facts) {
             _ if !metadata => Err(Reason::Missing),
             (Some(mount), Some(facts)) => block(mount, &facts, &planned.uuid),
@@ -186,7 +193,19 @@ impl Device {
         Device {
             shapes: Device::shapes(planned, options, limit, page),
             pace: Pace::new(planned.cost),
+            others,
             block,
+        }
+    }
+
+    /// One without a node that is asked like this.
+    #[cfg(test)]
+    pub fn of_shape(shape: Shape, others: Others) -> Device {
+        Device {
+            shapes: [shape; 2],
+            pace: Pace::new(headstart_model::testing::DISK),
+            others,
+            block: Err(Reason::Missing),
         }
     }
 
@@ -219,6 +238,7 @@ impl Device {
 
     /// A read of so many bytes was waited for.
     pub fn note_read(&self, bytes: u64, time: Duration) {
+        self.others.read(bytes);
         self.pace.note_read(bytes, time);
     }
 }

@@ -45,8 +45,21 @@ pub struct Forker(OwnedFd);
 
 /// What a process is to do, as a message has it: the mount point, the number of the device in the plan, the
 /// start's first instant by the monotonic clock, nanoseconds, and of the options depth, `beside`,
-/// `stop_below`, `stop_pressure`, `reader` and `io_uring`.
-type Job = (String, u16, u64, Option<u32>, bool, u64, f64, Option<u32>, bool);
+/// `stop_below`, `share`, `starter`, `stop_pressure`, `reader` and `io_uring`.
+type Job = (
+    String,
+    u16,
+    u64,
+    Option<u32>,
+    bool,
+    Memory,
+    f64,
+    Option<u32>,
+    bool,
+);
+
+/// Of the options `stop_below`, `share` and `starter`.
+type Memory = (u64, f64, Option<u32>);
 
 impl Forker {
     /// Forks it. Fails in a process of several threads.
@@ -76,7 +89,7 @@ impl Fork for Forker {
             monotonic_ns().saturating_sub(options.origin.elapsed().as_nanos() as u64),
             options.depth,
             options.beside,
-            options.stop_below,
+            (options.stop_below, options.share, options.starter),
             options.stop_pressure,
             options.reader,
             options.io_uring,
@@ -178,7 +191,8 @@ fn receive(socket: &OwnedFd, text: &mut [u8]) -> rustix::io::Result<Option<(Job,
 fn work(plan: OwnedFd, stream: UnixStream, parent: u32, job: &Job) -> i32 {
     // Where it cannot be said memory runs out for all alike, and without a bound for all.
     let _ = (goes_first(), bound_memory(MEMORY));
-    let (_, device, origin_ns, depth, beside, stop_below, stop_pressure, reader, io_uring) = *job;
+    let (_, device, origin_ns, depth, beside, memory, stop_pressure, reader, io_uring) = *job;
+    let (stop_below, share, starter) = memory;
     let (mut plan, mut bytes) = (File::from(plan), Vec::new());
     if plan
         .rewind()
@@ -192,6 +206,8 @@ fn work(plan: OwnedFd, stream: UnixStream, parent: u32, job: &Job) -> i32 {
         depth,
         beside,
         stop_below,
+        share,
+        starter,
         stop_pressure,
         reader,
         io_uring,

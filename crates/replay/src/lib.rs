@@ -6,7 +6,8 @@
 //! will need of a volume that is filled as it is read is fetched (`lazily_filled`). Metadata and data keep the plan's
 //! order. A bounded number of requests is in flight (`queue`), so that what the started program itself misses
 //! never queues behind thousands of prefetches. The `governor` watches memory and stops the replay when it
-//! harms more than it helps.
+//! harms more than it helps; `evicted` samples whether what was read stays there, and `others` whether somebody
+//! else waits for a device.
 //!
 //! Remote file systems are read by processes of their own, which may wait there for ever (`apart`).
 //!
@@ -16,12 +17,14 @@
 mod ahead;
 mod apart;
 mod device;
+mod evicted;
 mod file;
 mod forked;
 mod forker;
 mod governor;
 mod lazily_filled;
 mod options;
+mod others;
 mod pace;
 mod queue;
 mod report;
@@ -35,7 +38,7 @@ mod work;
 mod worker;
 
 pub use forker::Forker;
-pub use options::{Devices, Fork, Forks, Options};
+pub use options::{Devices, Fork, Forks, Options, Taken};
 pub use sample::{Costs, Remote, Resident, Sample, sample, sample_with_remote};
 
 use headstart_model::format::FormatError;
@@ -233,6 +236,8 @@ impl Replay {
         let shared = Arc::clone(&self.shared);
         let (patience, has_others) = (self.finish_limit, self.has_others);
         let mut report = self.finish_here();
+        // The start goes on when all is read, and has come to its end now.
+        report.memory_needed = report.memory_needed.max(shared.governor.memory_needed());
         if shared.apart.is_empty() {
             return report;
         }

@@ -1,10 +1,12 @@
 //! How to replay.
 
 use headstart_model::plan::PlanFile;
+use headstart_model::room;
 use std::fmt::Debug;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// How to replay.
@@ -16,8 +18,18 @@ pub struct Options {
     pub depth: Option<u32>,
     /// Whether the start is under way, and waits at no barrier: on one head more is asked for at once then.
     pub beside: bool,
-    /// The replay stops when less memory than this is available, bytes.
+    /// Memory that is left to others, bytes: with less available the replay reads metadata only, with less than
+    /// half of it nothing.
     pub stop_below: u64,
+    /// The share of the rest that it may fill, 0 to 1.
+    pub share: f64,
+    /// What replays of this process may fill together: each new one finds less.
+    pub taken: Arc<Taken>,
+    /// Whether a device is asked for less at once where others wait for it. At a boot nobody is another.
+    pub gives_way: bool,
+    /// The process that the start begins with, where this process is in another control group: no more is
+    /// read than that process's groups leave it.
+    pub starter: Option<u32>,
     /// The replay stops when some task waits for memory this share of the time, percent.
     pub stop_pressure: f64,
     /// Whether the replay stops as soon as the kernel looks for pages to free: at boot nobody else has filled
@@ -38,6 +50,29 @@ pub struct Options {
     pub devices: Devices,
     /// Who forks the processes that read remote file systems.
     pub forks: Forks,
+}
+
+/// What replays that have not ended may fill, bytes.
+#[derive(Debug, Default)]
+pub struct Taken(AtomicU64);
+
+impl Taken {
+    /// Takes what of so many bytes others have not taken.
+    pub(crate) fn take(&self, bytes: u64) -> u64 {
+        let mut own = 0;
+        let take = |taken: u64| {
+            own = bytes.saturating_sub(taken);
+            Some(taken.saturating_add(own))
+        };
+        // It never fails: there always is a sum.
+        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
+        own
+    }
+
+    /// Gives them back.
+    pub(crate) fn give_back(&self, bytes: u64) {
+        self.0.fetch_sub(bytes, Ordering::Relaxed);
+    }
 }
 
 /// Who forks the processes that read remote file systems.
@@ -79,8 +114,6 @@ impl Devices {
 }
 
 impl Options {
-    /// Memory that is left to others, bytes: what a small program needs to start at all.
-    pub const STOP_BELOW: u64 = 64 << 20;
     /// Below this pressure a machine works normally; systemd-oomd acts at 60 % over 30 s, far too late for a
     /// helper.
     pub const STOP_PRESSURE: f64 = 20.0;
@@ -96,7 +129,11 @@ impl Options {
             origin,
             depth: None,
             beside: false,
-            stop_below: Options::STOP_BELOW,
+            stop_below: room::RESERVE,
+            share: room::SHARE,
+            taken: Arc::default(),
+            gives_way: true,
+            starter: None,
             stop_pressure: Options::STOP_PRESSURE,
             stop_at_reclaim: false,
             barrier_limit: Options::BARRIER_LIMIT,

@@ -42,6 +42,11 @@ impl Queue {
         self.cursor.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether all parts were taken.
+    pub(crate) fn is_taken(&self) -> bool {
+        self.cursor().index >= self.requests.len()
+    }
+
     /// The next parts that lie one behind the other, together of at most `chunk` bytes; none at the end.
     pub(crate) fn take_parts(&self, chunk: u64, page: u64) -> Vec<Part> {
         let mut cursor = self.cursor();
@@ -173,6 +178,8 @@ mod tests {
         let queue = Queue::new(vec![request(0, 8192), request(0, 8192)]);
         queue.take_parts(8192, 4096);
         queue.leave(0);
+        assert!(!queue.is_taken());
         assert_eq!(queue.take_parts(8192, 4096)[0].index, 1);
+        assert!(queue.is_taken());
     }
 }

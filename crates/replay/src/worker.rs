@@ -8,6 +8,7 @@
 //! reading more than that one.
 
 use crate::device::{Device, Shape};
+use crate::evicted::Sample;
 use crate::file::{Files, PlannedFile};
 use crate::governor::Governor;
 use crate::lazily_filled::Filling;
@@ -22,7 +23,10 @@ use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// A thread that gives way looks again after so long.
+const GIVES_WAY_FOR: Duration = Duration::from_millis(5);
 
 /// What a queue's threads need.
 pub struct Worker<'a> {
@@ -104,7 +108,7 @@ impl<'a> Worker<'a> {
         let next = AtomicUsize::new(0);
         together(useful, || {
             let own = next.fetch_add(1, Ordering::Relaxed);
-            self.work(queue, threads, chunk, &|front| {
+            self.work(queue, own, threads, chunk, &|front| {
                 if let Some(own) = fronts.get(own) {
                     own.store(front, Ordering::Relaxed);
                 }
@@ -122,15 +126,59 @@ impl<'a> Worker<'a> {
 
     /// How many requests one of so many threads has in flight, by what is known of the device now.
     fn window(&self, threads: u32) -> usize {
-        self.device.shape().at_once().div_ceil(threads.max(1)) as usize
+        match (threads, self.device.others.wait()) {
+            // As the start by itself has, so that each gets its turn under the head.
+            (1, true) => 1,
+            _ => self.device.shape().at_once().div_ceil(threads.max(1)) as usize,
+        }
     }
 
-    fn work(&self, queue: &Queue, threads: u32, chunk: u64, under_way: &dyn Fn(usize)) {
+    /// Looks around, where that is due: whether others still wait for the device, and whether what was read a
+    /// while ago is still in memory.
+    fn look_around(&self) {
+        let now = Instant::now();
+        if self.device.others.look(now) {
+            self.governor.gives_way();
+        }
+        if let Some(sample) = self.governor.evicted.due(now) {
+            if let Ok(file) = self.files.get(sample.file) {
+                let (offset, length) = sample.bytes;
+                self.governor
+                    .found_again(sample.pages, file.resident_pages(offset, length));
+            }
+        }
+    }
+
+    /// Waits as long as others wait for the device, if this is one of the second half of so many threads. They
+    /// hold nothing up meanwhile: what they have asked for has arrived.
+    fn give_way(
+        &self,
+        queue: &Queue,
+        (own, threads): (usize, u32),
+        flying: &mut VecDeque<Vec<InFlight<'_>>>,
+        under_way: &dyn Fn(usize),
+    ) {
+        let is_too_many =
+            || self.device.others.wait() && own >= threads.div_ceil(2) as usize && !queue.is_taken();
+        if !is_too_many() {
+            return;
+        }
+        flying.drain(..).for_each(|oldest| self.land(oldest));
+        under_way(usize::MAX);
+        while is_too_many() && self.governor.go_on() {
+            std::thread::sleep(GIVES_WAY_FOR);
+            self.look_around();
+        }
+    }
+
+    fn work(&self, queue: &Queue, own: usize, threads: u32, chunk: u64, under_way: &dyn Fn(usize)) {
         let page = rustix::param::page_size() as u64;
         let mut flying: VecDeque<Vec<InFlight<'_>>> = VecDeque::new();
         // Made when it is first needed.
         let mut ring = None;
         while self.governor.go_on() {
+            self.look_around();
+            self.give_way(queue, (own, threads), &mut flying, under_way);
             let parts = queue.take_parts(chunk, page);
             let Some((first, last)) = parts.first().zip(parts.last()) else {
                 break;
@@ -158,11 +206,10 @@ impl<'a> Worker<'a> {
                 if together.is_empty() {
                     continue;
                 }
-                if flying.len() >= self.window(threads) {
-                    if let Some(oldest) = flying.pop_front() {
-                        self.land(oldest);
-                        under_way(front(&flying).unwrap_or(together[0].index));
-                    }
+                while flying.len() >= self.window(threads) {
+                    let Some(oldest) = flying.pop_front() else { break };
+                    self.land(oldest);
+                    under_way(front(&flying).unwrap_or(together[0].index));
                 }
                 let asked = self.ask(&mut ring, together);
                 if !asked.is_empty() {
@@ -304,12 +351,24 @@ impl<'a> Worker<'a> {
         if arrived && complete && part.source.resident_pages(offset, length) < part.pages.pages() {
             arrived = residency::fadvise_willneed(fd, offset, length).is_ok() && wait().is_ok();
         }
+        if let (Source::File(_), true) = (&part.source, arrived) {
+            let at = Instant::now();
+            self.governor.evicted.offer(at, || Sample {
+                at,
+                file: part.state.request.file,
+                bytes: (offset, length),
+                pages: part.source.resident_pages(offset, length),
+            });
+        }
         self.done(part.state, arrived && complete);
     }
 
     /// Looks at what a request is about. Look-ups are done by that.
     fn prepare(&self, state: &RequestState) -> Result<Prepared, Reason> {
         let request = &state.request;
+        if !self.governor.reads(request.kind) {
+            return Err(Reason::OverBudget);
+        }
         let at_ns = self.now();
         let looked_up = match request.kind {
             RequestKind::Stat => Some(self.files.look_up(request.file)),
@@ -399,18 +458,4 @@ fn hull(ranges: &[PageRange], wanted: PageRange) -> Option<PageRange> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_hull_of_what_is_absent_is_asked_for() {
-        let range = |start, end| PageRange { start, end };
-        let absent = [range(2, 4), range(6, 7), range(10, 20)];
-        assert_eq!(hull(&absent, range(0, 8)), Some(range(2, 7)));
-        assert_eq!(hull(&absent, range(3, 12)), Some(range(3, 12)));
-        assert_eq!(hull(&absent, range(4, 6)), None);
-        assert_eq!(hull(&absent, range(7, 10)), None);
-        assert_eq!(hull(&[], range(0, 9)), None);
-        assert_eq!(hull(&absent, range(25, 30)), None);
-    }
-}
+mod tests;

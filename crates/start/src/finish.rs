@@ -14,7 +14,8 @@ use crate::start::{Over, Replayed};
 use crate::unmounted_files;
 use anyhow::Result;
 use headstart_learn::{
-    DEFAULT_EXCLUDE, LearnOptions, Reviewed, ahead, exact_is_due, learn, pace_of_late, review,
+    DEFAULT_EXCLUDE, LearnOptions, Reviewed, ahead, exact_is_due, learn, memory_needed_of_late, pace_of_late,
+    review,
 };
 use headstart_model::machine::Machine;
 use headstart_model::outcome::{Mode, Outcome};
@@ -62,7 +63,8 @@ pub struct Rules {
     pub named: NamedFiles,
     /// Why the start teaches nothing, where something else than its trace tells.
     pub unfit: Option<String>,
-    /// Memory that the next replay may fill, bytes; `None` for a share of what is available now.
+    /// Memory that the next replay may fill, bytes; `None` for a share of what is available now, less what starts
+    /// of the key need.
     pub budget: Option<u64>,
     /// How it goes without a replay, where that is known.
     pub alone: Option<Alone>,
@@ -380,6 +382,7 @@ impl Finished<'_> {
     ) -> Result<Option<PlanFile>> {
         let options = PlanOptions {
             budget: self.rules.budget,
+            needed: memory_needed_of_late(outcomes),
             pace: pace_of_late(outcomes),
             bridges: !self.bridges_nothing(before),
             ..PlanOptions::new(now_unix_ns())

@@ -37,6 +37,7 @@ pub fn side_by_side(
                     memory_mb: None,
                     processors: None,
                     cache: None,
+                    beside: None,
                 });
             }
         }

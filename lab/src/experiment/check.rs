@@ -28,7 +28,8 @@ pub fn check(experiment: &Experiment, options: &Options) -> Result<()> {
     if let Some(earlier) = options.earlier.as_ref().filter(|path| !path.is_file()) {
         bail!("--earlier {}: there is no such file", earlier.display());
     }
-    for setup in &experiment.setups {
+    let beside = experiment.cases.iter().flat_map(|case| &case.beside);
+    for setup in experiment.setups.iter().chain(beside) {
         let own = || format!("setup {}", setup.name);
         if setup.needs_headstart() && !headstart.is_file() {
             bail!(
@@ -48,6 +49,13 @@ pub fn check(experiment: &Experiment, options: &Options) -> Result<()> {
         check_installed(experiment, case).with_context(|| case.title())?;
         let spec = experiment.spec(case, out)?;
         for setup in &experiment.setups {
+            if case.beside.is_some() && !setup.beside.is_empty() {
+                bail!(
+                    "{}: setup {} has something of its own run beside a start",
+                    case.title(),
+                    setup.name
+                );
+            }
             machine::check(&spec, &case.setup(setup)).with_context(|| case.title())?;
         }
         check_memory(case).with_context(|| case.title())?;
@@ -192,6 +200,7 @@ mod tests {
             memory_mb: Some(memory_mb),
             processors: None,
             cache: None,
+            beside: None,
         };
         let said = check_memory(&case(1 << 30)).unwrap_err().to_string();
         assert!(

@@ -54,6 +54,7 @@ struct CaseFile {
     memory_mb: Option<u64>,
     processors: Option<NonZeroU8>,
     cache: Option<Cache>,
+    beside: Option<Spanned<String>>,
 }
 
 fn first_seed() -> u64 {
@@ -215,7 +216,24 @@ impl Source<'_> {
             memory_mb: case.memory_mb.or(file.memory_mb),
             processors: case.processors.or(file.processors),
             cache: case.cache,
+            beside: (case.beside.as_ref())
+                .map(|name| self.service(name))
+                .transpose()?,
         })
+    }
+
+    /// The setup of this name, of which a case takes what runs beside each start.
+    fn service(&self, name: &Spanned<String>) -> Result<Setup> {
+        let setup = Setup::load(&beside(self.path, name.get_ref()))
+            .with_context(|| self.place(name.span(), "case.beside"))?;
+        match setup.beside.is_empty() {
+            true => Err(self.refuse(
+                name.span(),
+                "case.beside",
+                "that setup has nothing run beside a start",
+            )),
+            false => Ok(setup),
+        }
     }
 
     fn check_goals(&self, file: &File, names: &[&str], cases: &[Case]) -> Result<()> {
@@ -331,6 +349,19 @@ mod tests {
                 .to_string()
                 .contains("no setup here calls headstart")
         );
+    }
+
+    #[test]
+    fn a_case_has_what_a_setup_runs_beside_starts() {
+        let with = |name: &str| format!("{GOOD}\n[[case]]\nname = 'a'\nbeside = '{name}'\n");
+        let e = parse(&with("writer"), Path::new("e.toml")).unwrap();
+        let (case, setup) = (&e.cases[0], &e.setups[0]);
+        let beside = case.setup(setup);
+        assert!(setup.beside.is_empty() && !beside.beside.is_empty());
+        assert!(beside.file.contains_key("writer") && beside.name == setup.name);
+        assert!(case.title().ends_with(", beside writer"), "{}", case.title());
+        let none = wrong(&with("none"));
+        assert!(none.contains("case.beside: that setup has nothing"), "{none}");
     }
 
     #[test]

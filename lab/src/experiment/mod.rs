@@ -85,6 +85,8 @@ pub struct Case {
     pub processors: Option<NonZeroU8>,
     /// What is in memory when a start begins, for setups that do not say otherwise.
     pub cache: Option<Cache>,
+    /// What runs beside each start: the `beside` of this setup.
+    pub beside: Option<Setup>,
 }
 
 impl Case {
@@ -96,8 +98,12 @@ impl Case {
             Some(1) => ", one processor".to_owned(),
             Some(count) => format!(", {count} processors"),
         };
+        let beside = self
+            .beside
+            .as_ref()
+            .map_or(String::new(), |setup| format!(", beside {}", setup.name));
         let what = format!(
-            "{} on {}, {}, disk {}{memory}{processors}",
+            "{} on {}, {}, disk {}{memory}{processors}{beside}",
             self.recipe.name,
             self.machine.name(),
             self.fs,
@@ -112,10 +118,16 @@ impl Case {
     /// `setup` as it is in this case.
     pub fn setup(&self, setup: &Setup) -> Setup {
         let own = self.cache.filter(|_| setup.cache == Cache::Cold);
-        Setup {
+        let mut setup = Setup {
             cache: own.unwrap_or(setup.cache),
             ..setup.clone()
+        };
+        if let Some(other) = &self.beside {
+            setup.beside.clone_from(&other.beside);
+            setup.ready.clone_from(&other.ready);
+            setup.file.extend(other.file.clone());
         }
+        setup
     }
 
     /// The name of its directory.

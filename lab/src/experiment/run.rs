@@ -138,7 +138,7 @@ impl Session<'_> {
         self.progress.line(&case.title());
         let mut machine = machine::open(&spec, registry, &|step| self.progress.doing(step))?;
         for setup in &self.experiment.setups {
-            self.learn(machine.as_mut(), case, setup)
+            self.learn(machine.as_mut(), case, &case.setup(setup))
                 .with_context(|| format!("setup {}: learning", setup.name))?;
         }
         self.runs(machine.as_mut(), case, todo, directory)?;

@@ -13,6 +13,7 @@ use anyhow::{Context, Result, bail};
 use super::chroot::stalled;
 use super::container::{self, Container};
 use super::running::Stop;
+use super::service::Service;
 use super::vm::{self, Vm};
 use super::{Machine, Measured, Place, Spec, Stage};
 use crate::disk::{Attached, Counters, Entry, Options, Writes};
@@ -82,7 +83,7 @@ impl Booting {
         }
         let refused = [
             ("prepare", !setup.prepare.is_empty()),
-            ("beside", !setup.beside.is_empty()),
+            ("beside", spec.kind == Kind::Vm && !setup.beside.is_empty()),
             ("start", setup.start != ["{program}"]),
             (
                 "record with commands",
@@ -203,7 +204,7 @@ impl Booting {
         self.fresh(place, &self.model(setup)?)?;
         let measured = match self.spec.kind {
             Kind::Chroot => bail!("a chroot does not boot"),
-            Kind::Container => self.container(setup, keep)?,
+            Kind::Container => self.container(setup, place, keep)?,
             Kind::Vm => self.vm(setup, keep)?,
         };
         if keep {
@@ -212,7 +213,7 @@ impl Booting {
         Ok(measured)
     }
 
-    fn container(&mut self, setup: &Setup, keep: bool) -> Result<Measured> {
+    fn container(&mut self, setup: &Setup, place: &Place, keep: bool) -> Result<Measured> {
         let mut mounted = self.mount("rw,noatime")?;
         if setup.cache != Cache::Cold {
             let _at_once = self.disk()?.at_once();
@@ -220,6 +221,8 @@ impl Booting {
             rehearsal.wait_for(&self.boot.until)?;
             rehearsal.stop(Stop::Orderly)?;
         }
+        let names = place.names(&mounted.root, Vec::new());
+        let beside = Service::beside(setup, &names, &self.spec.output, &self.registry)?;
         self.disk()?.take_log();
         let power_on = self.disk()?.now();
         let watch = Watch::start(self.disk()?, true)?;
@@ -232,6 +235,7 @@ impl Booting {
             std::thread::sleep(Duration::from_secs_f64(self.boot.settle_seconds));
         }
         container.stop(if keep { Stop::Orderly } else { Stop::Kill })?;
+        drop(beside);
         mounted.unmount()?;
         Ok(Measured {
             stages: vec![stage],

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -13,6 +14,7 @@ use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::registry::{Guard, Item, Registry, start_time};
+use crate::setup::{Names, Setup};
 use crate::tools;
 
 /// A service has to be ready within this time, and to have ended; else it has failed, or is killed.
@@ -29,6 +31,20 @@ pub(super) struct Service {
 }
 
 impl Service {
+    /// Starts what a setup has run beside a start, if anything; what it prints goes to `output`.
+    pub(super) fn beside(
+        setup: &Setup,
+        names: &Names,
+        output: &Path,
+        registry: &Registry,
+    ) -> Result<Option<Service>> {
+        if setup.beside.is_empty() {
+            return Ok(None);
+        }
+        let output = File::options().create(true).append(true).open(output)?;
+        Service::start(&names.fill(&setup.beside)?, &setup.ready, &output, registry).map(Some)
+    }
+
     /// Starts it, and waits until it says that it is ready: by a line that begins so.
     pub(super) fn start(
         words: &[String],
@@ -125,7 +141,6 @@ pub(super) fn only_child_is(pid: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::Path;
 
     fn service(script: &str) -> Result<Service> {
         let dir = tempfile::tempdir().unwrap();

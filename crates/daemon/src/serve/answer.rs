@@ -80,7 +80,10 @@ impl Answering {
         };
         // The number may be another's by now.
         let lives = ProcessStat::for_process(pid).is_some_and(|stat| stat.start_ticks == began);
-        let decided = lives.then(|| self.judge.decide(key, uid, &Arguments::default(), Instant::now()));
+        let decided = lives.then(|| {
+            self.judge
+                .decide(key, (uid, pid), &Arguments::default(), Instant::now())
+        });
         let Some(mut active) = decided.and_then(Result::ok) else {
             self.judge.state.operation_is_over(operation);
             return Ok(());

@@ -174,7 +174,7 @@ impl Judge {
             return Answer::GoesOn(*number);
         }
         let began = instant_of(start.time_ns);
-        let mut active = match (self.decide(key, uid, &arguments, began), program) {
+        let mut active = match (self.decide(key, (uid, start.pid), &arguments, began), program) {
             (Ok(active), _) => active,
             (Err(IgnoreReason::InMemory(in_memory)), Some(program)) => {
                 self.warm.push((program, in_memory));
@@ -203,11 +203,12 @@ impl Judge {
         answer
     }
 
-    /// Begins what is done for a start, or says why the start is ignored.
+    /// Begins what is done for a start of a user's, which begins with this process, or says why the start is
+    /// ignored.
     pub(super) fn decide(
         &mut self,
         key: Key,
-        uid: u32,
+        (uid, process): (u32, u32),
         arguments: &Arguments,
         origin: Instant,
     ) -> Result<Active, IgnoreReason> {
@@ -227,7 +228,7 @@ impl Judge {
                 None => IgnoreReason::Alone,
             });
         }
-        self.start_replay(&key, uid, &mut start, origin);
+        self.start_replay(&key, (uid, process), &mut start, origin);
         // A declined start needs no exact recording.
         let exact = (start.is_to_be_exact())
             .then(|| self.exact.start(Instant::now()))
@@ -340,7 +341,7 @@ impl Judge {
     }
 
     /// Begins the replay, if that was decided and there is room for it.
-    fn start_replay(&mut self, key: &Key, uid: u32, start: &mut Start, origin: Instant) {
+    fn start_replay(&mut self, key: &Key, (uid, process): (u32, u32), start: &mut Start, origin: Instant) {
         if *start.decision() != Decision::Replay {
             return;
         }
@@ -352,8 +353,7 @@ impl Judge {
         let options = headstart_replay::Options {
             reader: reader_of(key, uid),
             beside: true,
-            forks: self.state.forks(),
-            ..headstart_replay::Options::new(origin)
+            ..self.state.replay_options(origin, Some(process))
         };
         if let Err(error) = start.start_replay(options) {
             log(&format!("{key}: not replaying: {error}"));
@@ -457,7 +457,12 @@ mod tests {
         };
         let mut judge = Judge::new(options, state);
         let active = judge
-            .decide(key, 0, &Arguments::default(), Instant::now())
+            .decide(
+                key,
+                (0, std::process::id()),
+                &Arguments::default(),
+                Instant::now(),
+            )
             .ok()
             .unwrap();
         assert_eq!(active.start.mode(), Mode::Declined);

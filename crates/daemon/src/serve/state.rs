@@ -8,7 +8,7 @@ use crate::key::of_operation;
 use crate::service::{App, Peer, Reading, Service, ServiceError};
 use headstart_model::{Key, NamedFiles};
 use headstart_record::{Counts as NotTold, Executable, Program, Role};
-use headstart_replay::{Forks, Replay};
+use headstart_replay::{Forks, Replay, Taken};
 use headstart_start::plan_of;
 use headstart_store::Store;
 use headstart_system::process::ProcessStat;
@@ -113,6 +113,8 @@ pub(super) struct State {
     wake: Arc<OwnedFd>,
     /// Who forks the processes that read remote file systems.
     forks: Forks,
+    /// What replays may fill together.
+    taken: Arc<Taken>,
     inner: Mutex<Inner>,
 }
 
@@ -156,6 +158,7 @@ impl State {
             store,
             wake,
             forks,
+            taken: Arc::default(),
             inner: Mutex::default(),
         }
     }
@@ -176,9 +179,14 @@ impl State {
         std::mem::take(&mut self.lock().to_know)
     }
 
-    /// Who forks the processes that read remote file systems.
-    pub(super) fn forks(&self) -> Forks {
-        self.forks.clone()
+    /// How a start that begins with this process is read ahead for. All replays share what memory has room for.
+    pub(super) fn replay_options(&self, origin: Instant, process: Option<u32>) -> headstart_replay::Options {
+        headstart_replay::Options {
+            forks: self.forks.clone(),
+            taken: Arc::clone(&self.taken),
+            starter: process,
+            ..headstart_replay::Options::new(origin)
+        }
     }
 
     /// Starts of this program cannot gain for so long.
@@ -268,10 +276,7 @@ impl Service for State {
                 "{MOST_READING} programs are being read ahead, which is the most: ask again when one is done"
             )));
         }
-        let options = headstart_replay::Options {
-            forks: self.forks(),
-            ..headstart_replay::Options::new(Instant::now())
-        };
+        let options = self.replay_options(Instant::now(), None);
         let replay = Replay::start(file, options).map_err(failed)?;
         inner.reading.push(replay);
         Ok(reading)

@@ -1,7 +1,7 @@
 //! What is said of a key.
 
 use super::*;
-use headstart_model::outcome::Mode;
+use headstart_model::outcome::Decisions;
 
 fn compared(with: (usize, u64), without: (usize, u64), p: Option<f64>, verdict: Verdict) -> Comparison {
     let group = |(starts, ms): (usize, u64)| Group {
@@ -120,6 +120,40 @@ fn it_fits_a_terminal_and_is_coloured_only_on_request() {
     assert!(coloured.contains("\u{1b}[32mverdict"), "{coloured}");
     assert_eq!(coloured.replace("\u{1b}[32m", "").replace("\u{1b}[0m", ""), plain);
     assert!(list(&statuses, 1, true).contains("\u{1b}[32m"));
+}
+
+#[test]
+fn what_governors_decided_is_told_and_that_they_went_on_is_not() {
+    let mut status = status();
+    let looked = Decisions {
+        looks: 9,
+        ..Decisions::default()
+    };
+    status.outcomes.iter_mut().for_each(|it| it.decisions = looked);
+    let is_told = |status: &KeyStatus| {
+        text(status, 1, false)
+            .lines()
+            .any(|line| line.starts_with("governor"))
+    };
+    assert!(!is_told(&status));
+    status.outcomes[0].decisions.pressed = 1;
+    status.outcomes[2].decisions.without_room = 700;
+    status.outcomes[3].decisions.without_room = 1;
+    // A control start has no replay.
+    status.outcomes[1].decisions.short = 1;
+    assert!(is_told(&status));
+    let replays = status.outcomes.iter().filter(|it| it.mode == Mode::Replay);
+    assert_eq!(
+        decisions_of_all(replays.map(|it| &it.decisions)).as_deref(),
+        Some("of 4 replays 1 stopped: tasks waited for memory; 2 left requests out for want of memory")
+    );
+    let one = crate::outcome::decisions;
+    assert_eq!(one(&looked), "went on after 9 looks");
+    assert_eq!(one(&Decisions::default()), "not known");
+    assert_eq!(
+        one(&status.outcomes[2].decisions),
+        "left requests out for want of memory (700 times)"
+    );
 }
 
 #[test]

@@ -5,6 +5,10 @@ use super::{Container, FormatError, Kind, Writer, stage_name};
 use crate::limits::{self, bounded};
 use crate::{Key, Outcome};
 
+/// The values that older files end before, of a byte each where they say nothing: five options and truths,
+/// eight numbers, an option.
+const ADDED_LATER: usize = 14;
+
 impl Outcome {
     /// The outcome as a file; of a reason longer than [`limits::REASON`] the beginning is written.
     pub fn to_bytes(&self) -> Result<Vec<u8>, FormatError> {
@@ -30,9 +34,9 @@ impl Outcome {
         let file = Container::new(Kind::Outcome, bytes)?;
         // A list of stages takes ten times the bytes that it is read from at most, and the section has few.
         let mut section = file.section(b"OUTC", limits::OUTCOME_FILE)?;
-        // Older files end before the last five values: options that are none, and what is not so. Bytes
-        // beyond them are ignored.
-        section.extend([0, 0, 0, 0, 0]);
+        // Older files end before some of the last values: options that are none, what is not so, numbers that
+        // are 0. Bytes beyond them are ignored.
+        section.extend([0; ADDED_LATER]);
         let read = Values::new(&section).one();
         let outcome: Outcome = read.map_err(|what| file.damaged(format!("section OUTC: {what}")))?;
         outcome.check().map_err(|what| file.damaged(what))?;

@@ -6,6 +6,7 @@ mod refused;
 use super::Kind;
 use super::container::{Container, FormatError, Writer};
 use crate::activity::Activity;
+use crate::outcome::Decisions;
 use crate::plan::PlanFile;
 use crate::testing::Forged;
 use crate::{Outcome, Profile, Trace, limits, testing};
@@ -150,10 +151,23 @@ fn an_outcome_that_ends_before_its_last_value_has_none() {
         pace: None,
         unrecorded: false,
         used: None,
+        decisions: Decisions::default(),
+        memory_needed: None,
         ..outcome()
     };
     let mut values = postcard::to_stdvec(&without).unwrap();
-    for value in ["used", "unrecorded", "pace", "precision", "first_request_ns"] {
+    let decisions = [
+        "gave_way",
+        "without_room",
+        "metadata_only",
+        "evicted",
+        "reclaimed",
+        "pressed",
+        "short",
+        "looks",
+    ];
+    let older = ["used", "unrecorded", "pace", "precision", "first_request_ns"];
+    for value in ["memory_needed"].iter().chain(&decisions).chain(&older) {
         assert_eq!(values.pop(), Some(0), "{value} is none, or not so");
         let mut file = Writer::new(Kind::Outcome);
         file.compressed(b"OUTC", &values, limits::OUTCOME_FILE).unwrap();

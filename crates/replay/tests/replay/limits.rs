@@ -7,7 +7,7 @@ use headstart_model::outcome::Skipped;
 use headstart_model::plan::{PlanFile, RequestKind::*};
 use headstart_replay::{Options, Replay, ReplayError};
 use headstart_system::testing::undisturbed;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 #[test]
@@ -163,9 +163,105 @@ fn too_little_memory_stops_it_before_it_begins() {
                 ..Skipped::default()
             }
         );
+        assert_eq!((report.decisions.short, report.decisions.metadata_only), (1, 0));
         assert!(report.stopped.unwrap().contains("memory"));
         assert_eq!(resident(&path), []);
     });
+}
+
+#[test]
+fn on_little_memory_metadata_is_read_and_data_is_not() {
+    let disk = Mounted::ext4(32, |root| file(root, "a", 4));
+    let path = disk.root().join("a");
+    let mut plan = draft(vec![disk.planned(DeviceClass::Flash, 4)]);
+    add(&mut plan, Stat, entry(&path), 0, 0);
+    add(&mut plan, Data, entry(&path), 0, 4 * PAGE);
+    // What is available now lies between half of what is to be left to others and all of it.
+    let usable = headstart_system::memory::memory().unwrap().usable();
+    let options = Options {
+        stop_below: usable / 2 * 3,
+        ..options()
+    };
+    let replay = Replay::start(PlanFile::new(plan.to_bytes().unwrap()), options).unwrap();
+    let report = replay.finish();
+    assert_eq!((report.issued.len(), report.skipped.over_budget), (1, 1));
+    let decisions = report.decisions;
+    assert_eq!((decisions.metadata_only, decisions.without_room), (1, 1));
+    assert!(report.stopped.is_none() && report.memory_needed.is_some());
+    assert_eq!(resident(&path), []);
+}
+
+/// A process in a control group of so many bytes of memory; both end with it.
+struct Limited {
+    child: std::process::Child,
+    group: PathBuf,
+}
+
+impl Limited {
+    fn new(bytes: u64) -> Limited {
+        let first = Path::new("/sys/fs/cgroup/memory");
+        let (root, file) = match first.is_dir() {
+            true => (first, "memory.limit_in_bytes"),
+            false => (Path::new("/sys/fs/cgroup"), "memory.max"),
+        };
+        if root != first {
+            let _ = std::fs::write(root.join("cgroup.subtree_control"), "+memory");
+        }
+        let group = root.join(format!("headstart-test-{}-replay", std::process::id()));
+        // What limits it is the group above its own.
+        let inner = group.join("inner");
+        std::fs::create_dir_all(&inner).unwrap();
+        std::fs::write(group.join(file), bytes.to_string()).unwrap();
+        let child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        let limited = Limited { child, group };
+        std::fs::write(inner.join("cgroup.procs"), limited.child.id().to_string()).unwrap();
+        limited
+    }
+}
+
+impl Drop for Limited {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        // A process that has ended may be on its way out.
+        for _ in 0..1000 {
+            let _ = std::fs::remove_dir(self.group.join("inner"));
+            if std::fs::remove_dir(&self.group).is_ok() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+#[test]
+fn no_more_is_read_than_the_starters_control_group_could_hold() {
+    const MIB: u64 = 1 << 20;
+    let disk = Mounted::ext4(64, |root| {
+        (0..16).for_each(|n| file(root, &n.to_string(), MIB / PAGE));
+    });
+    let mut plan = draft(vec![disk.planned(DeviceClass::Flash, 4)]);
+    for n in 0..16 {
+        add(&mut plan, Data, entry(&disk.root().join(n.to_string())), 0, MIB);
+    }
+    let starter = Limited::new(8 * MIB);
+    let options = Options {
+        starter: Some(starter.child.id()),
+        ..options()
+    };
+    let replay = Replay::start(PlanFile::new(plan.to_bytes().unwrap()), options).unwrap();
+    let report = replay.finish();
+    // The process itself takes some of it.
+    assert!(
+        (4..=8).contains(&report.issued.len()),
+        "{} of 16 MiB were read",
+        report.issued.len()
+    );
+    assert_eq!(report.issued.len() as u64 + report.skipped.over_budget, 16);
+    assert_eq!(
+        u64::from(report.decisions.without_room),
+        report.skipped.over_budget
+    );
 }
 
 #[test]

@@ -49,19 +49,29 @@ pub struct Limits {
     pub are_hidden: bool,
 }
 
+/// So many levels are looked at, from the hierarchy's root on: no service manager makes as many, but whoever
+/// was given a group may make thousands in it.
+const LEVELS: usize = 32;
+
 /// The limits on this process, as far as they are to be seen here.
 pub fn limits() -> Limits {
-    read_limits(false)
+    read_limits("self", false)
+}
+
+/// The limits on the process with this number.
+pub fn limits_of(process: u32) -> Limits {
+    read_limits(&process.to_string(), false)
 }
 
 /// The limits on this process, also those that only a mount of the hierarchy shows: a look that is made once,
 /// for it makes that mount.
 pub fn limits_even_hidden() -> Limits {
-    read_limits(true)
+    read_limits("self", true)
 }
 
-fn read_limits(shows_hidden: bool) -> Limits {
-    let (Ok(text), Ok(mounts)) = (std::fs::read_to_string("/proc/self/cgroup"), MountTable::read()) else {
+fn read_limits(process: &str, shows_hidden: bool) -> Limits {
+    let text = std::fs::read_to_string(format!("/proc/{process}/cgroup"));
+    let (Ok(text), Ok(mounts)) = (text, MountTable::read()) else {
         // A kernel without cgroups has no such file. Without /proc nothing says which group this is.
         return Limits {
             are_hidden: !Path::new("/proc/self/stat").exists() || Path::new("/proc/self/cgroup").exists(),
@@ -139,11 +149,19 @@ impl Group {
     }
 }
 
+/// A group and those above it, the root first.
+fn levels<'a>(root: &'a Path, group: &'a Path) -> impl Iterator<Item = &'a Path> {
+    let levels: Vec<&Path> = group
+        .ancestors()
+        .take_while(|dir| dir.starts_with(root))
+        .collect();
+    levels.into_iter().rev().take(LEVELS)
+}
+
 fn fewest_tasks(root: &Path, group: &Path) -> Option<u64> {
-    let levels = group.ancestors().take_while(|dir| dir.starts_with(root));
     // "max" is no number: no limit.
     let left = |dir: &Path| Some(number(dir, "pids.max")?.saturating_sub(number(dir, "pids.current")?));
-    levels.filter_map(left).min()
+    levels(root, group).filter_map(left).min()
 }
 
 fn number(dir: &Path, name: &str) -> Option<u64> {
@@ -191,9 +209,7 @@ fn groups(text: &str, mounts: &MountTable, controller: &str) -> Vec<Group> {
 
 /// The tightest limit of a group and those above it.
 fn lowest(root: &Path, group: &Path, files: &Files) -> Option<Limit> {
-    group
-        .ancestors()
-        .take_while(|dir| dir.starts_with(root))
+    levels(root, group)
         .filter_map(|dir| limit(dir, files))
         .min_by_key(|l| l.available)
 }
@@ -250,6 +266,28 @@ mod tests {
             Some(1000)
         );
         assert_eq!(lowest(root.path(), &root.path().join("z"), &V2), None);
+        // What slows its processes down is a limit like what ends them.
+        std::fs::write(root.path().join("a/memory.high"), "900").unwrap();
+        let limit = lowest(root.path(), &root.path().join("a/b/c"), &V2);
+        assert_eq!(limit.map(|l| (l.bytes, l.available)), Some((900, 300)));
+    }
+
+    #[test]
+    fn of_many_levels_the_outer_ones_count() {
+        let deep = format!("/c/{}", "x/".repeat(1000));
+        let looked: Vec<&Path> = levels(Path::new("/c"), Path::new(&deep)).collect();
+        assert_eq!((looked.len(), looked[0]), (LEVELS, Path::new("/c")));
+    }
+
+    #[test]
+    fn the_limits_of_another_process_are_its_own() {
+        // What this one starts is in its group; of one that is gone nothing is known.
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let (own, childs) = (limits(), limits_of(child.id()));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(own.memory.map(|l| l.bytes), childs.memory.map(|l| l.bytes));
+        assert_eq!(limits_of(child.id()).memory, None);
     }
 
     #[test]

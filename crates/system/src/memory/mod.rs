@@ -15,6 +15,33 @@ pub struct Memory {
     pub available: u64,
     /// The lowest cgroup limit above this process, if it is lower than the machine's memory.
     pub limit: Option<u64>,
+    /// What has been swapped out: it is needed too, and had no room.
+    pub swapped: u64,
+    /// Of that, what lies in compressed memory (zram): when it is needed it takes its room from what is
+    /// available, and nobody has to wait for a device until then.
+    pub in_zram: u64,
+}
+
+impl Memory {
+    /// What can be used if what lies in compressed memory comes back: `MemAvailable` does not count with that.
+    pub fn usable(&self) -> u64 {
+        self.available.saturating_sub(self.in_zram)
+    }
+
+    /// What is in use, page cache apart, and what had to be swapped out for it.
+    pub fn in_use(&self) -> u64 {
+        let total = self.limit.unwrap_or(self.total);
+        total.saturating_sub(self.available).saturating_add(self.swapped)
+    }
+}
+
+/// What the kernel did since boot to find free memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reclaim {
+    /// Pages that it looked at, in the background and on behalf of tasks that waited for it.
+    pub scanned: u64,
+    /// Times that a task had to find memory by itself before it could go on.
+    pub stalls: u64,
 }
 
 /// Time that tasks waited for a resource.
@@ -42,6 +69,10 @@ pub fn memory() -> io::Result<Memory> {
         // A /proc of processes only (`subset=pid`).
         Err(_) => elsewhere(Path::new("/sys/devices/system/node")),
     };
+    if memory.swapped > 0 {
+        let swaps = std::fs::read_to_string("/proc/swaps").unwrap_or_default();
+        memory.in_zram = parse_zram(&swaps);
+    }
     if let Some(limit) = cgroup::limits().memory {
         if limit.bytes < memory.total {
             memory.limit = Some(limit.bytes);
@@ -49,6 +80,15 @@ pub fn memory() -> io::Result<Memory> {
         memory.available = memory.available.min(limit.available);
     }
     Ok(memory)
+}
+
+/// What the control groups of the process with this number, all levels of them, leave it, bytes; `None`
+/// where none limits it, or that cannot be read.
+///
+/// Pages are charged to the group of whoever reads them first: what is read ahead for a process of another
+/// group is not charged to that group.
+pub fn left_to(process: u32) -> Option<u64> {
+    Some(cgroup::limits_of(process).memory?.available)
 }
 
 /// Memory as sysinfo(2) tells it. That does not tell how much of what is in use holds files and can be had at
@@ -62,7 +102,8 @@ fn elsewhere(nodes: &Path) -> Memory {
     Memory {
         total: bytes(told.totalram),
         available: bytes(told.freeram) + files.map(|text| file_pages(&text)).sum::<u64>() / 2,
-        limit: None,
+        swapped: bytes(told.totalswap.saturating_sub(told.freeswap)),
+        ..Memory::default()
     }
 }
 
@@ -85,18 +126,37 @@ pub fn pressure(resource: Resource) -> Option<Pressure> {
     parse_pressure(&std::fs::read_to_string(file).ok()?)
 }
 
-/// Pages that the kernel has looked at since boot to free some, in the background and on behalf of tasks that
-/// waited for it; `None` where it does not count them.
-pub fn pages_scanned() -> Option<u64> {
-    parse_scanned(&std::fs::read_to_string("/proc/vmstat").ok()?)
+/// What the kernel has done to find free memory; `None` where it does not count that.
+pub fn reclaim() -> Option<Reclaim> {
+    parse_reclaim(&std::fs::read_to_string("/proc/vmstat").ok()?)
 }
 
-fn parse_scanned(text: &str) -> Option<u64> {
-    let field = |name: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-        line.strip_prefix(' ')?.parse::<u64>().ok()
-    };
-    field("pgscan_kswapd")?.checked_add(field("pgscan_direct")?)
+fn parse_reclaim(text: &str) -> Option<Reclaim> {
+    let (mut scanned, mut stalls) = ([None; 2], 0u64);
+    for line in text.lines() {
+        let Some((name, number)) = line.split_once(' ') else {
+            continue;
+        };
+        match name {
+            "pgscan_kswapd" => scanned[0] = number.parse().ok(),
+            "pgscan_direct" => scanned[1] = number.parse().ok(),
+            // One for each zone; before 4.10 one for all.
+            _ if name.starts_with("allocstall") => stalls += number.parse().unwrap_or(0),
+            _ => {}
+        }
+    }
+    let [kswapd, direct]: [Option<u64>; 2] = scanned;
+    Some(Reclaim {
+        scanned: kswapd?.checked_add(direct?)?,
+        stalls,
+    })
+}
+
+/// Bytes that are swapped out to compressed memory, from the lines `NAME TYPE SIZE USED PRIORITY` in KiB.
+fn parse_zram(text: &str) -> u64 {
+    let used = text.lines().filter(|line| line.starts_with("/dev/zram"));
+    let used = used.filter_map(|line| line.split_ascii_whitespace().nth(3)?.parse::<u64>().ok());
+    used.fold(0, u64::saturating_add).saturating_mul(1024)
 }
 
 fn parse_meminfo(text: &str) -> Memory {
@@ -109,7 +169,10 @@ fn parse_meminfo(text: &str) -> Memory {
     Memory {
         total: field("MemTotal").unwrap_or(0),
         available: field("MemAvailable").or_else(|| field("MemFree")).unwrap_or(0),
-        limit: None,
+        swapped: field("SwapTotal")
+            .zip(field("SwapFree"))
+            .map_or(0, |(all, free)| all.saturating_sub(free)),
+        ..Memory::default()
     }
 }
 
@@ -135,7 +198,8 @@ mod tests {
         let expected = Memory {
             total: 2 << 20,
             available: 1 << 20,
-            limit: None,
+            swapped: 4 << 10,
+            ..Memory::default()
         };
         assert_eq!(parse_meminfo(text), expected);
     }
@@ -174,10 +238,34 @@ mod tests {
     }
 
     #[test]
-    fn scanned_pages_are_those_of_both_kinds() {
-        let text = "pgscan_kswapd 5\npgscan_direct 7\npgscan_direct_throttle 9\n";
-        assert_eq!(parse_scanned(text), Some(12));
-        assert_eq!(parse_scanned("pgscan_kswapd 5\n"), None);
+    fn reclaim_is_that_of_both_kinds_and_all_zones() {
+        let text = "pgscan_kswapd 5\npgscan_direct 7\npgscan_direct_throttle 9\nallocstall_dma 0\n\
+                    allocstall_normal 3\nallocstall_movable 4\n";
+        let expected = Reclaim {
+            scanned: 12,
+            stalls: 7,
+        };
+        assert_eq!(parse_reclaim(text), Some(expected));
+        assert_eq!(parse_reclaim("pgscan_kswapd 5\n"), None);
+    }
+
+    #[test]
+    fn what_lies_in_compressed_memory_is_not_available() {
+        let text = "Filename Type Size Used Priority\n/dev/sda2 partition 999 70 -2\n/dev/zram0 partition 500 30 100\n";
+        assert_eq!((parse_zram(text), parse_zram("")), (30 << 10, 0));
+        let memory = Memory {
+            total: 1000,
+            available: 300,
+            limit: None,
+            swapped: 100,
+            in_zram: 30,
+        };
+        assert_eq!((memory.usable(), memory.in_use()), (270, 800));
+        let limited = Memory {
+            limit: Some(500),
+            ..memory
+        };
+        assert_eq!(limited.in_use(), 300);
     }
 
     #[test]

@@ -32,7 +32,7 @@ pub struct Args {
     /// high latency and many requests at once (network).
     #[arg(long, value_enum, default_value_t = Device::Auto)]
     device: Device,
-    /// Memory the replay may fill, such as 256M [default: half of what is available].
+    /// Memory the replay may fill, such as 256M [default: half of what is available beyond 64M].
     #[arg(long, value_name = "SIZE", value_parser = options::size)]
     memory: Option<u64>,
     /// Traces whose metadata reads are planned too, beside those computed from the files.

@@ -1,6 +1,6 @@
 //! The starts of a setup on such a disk: what is in memory before, what runs beside, what is kept.
 
-use std::fs::{self, File};
+use std::fs;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
@@ -64,12 +64,7 @@ impl Chroot {
 
     /// Starts what is to run beside the start.
     fn begin_beside(&mut self, setup: &Setup, names: &Names) -> Result<()> {
-        if !setup.beside.is_empty() {
-            let output = File::options().append(true).open(&self.output)?;
-            let words = names.fill(&setup.beside)?;
-            let service = Service::start(&words, &setup.ready, &output, &self.registry)?;
-            self.beside = Some(service);
-        }
+        self.beside = Service::beside(setup, names, &self.output, &self.registry)?;
         Ok(())
     }
 

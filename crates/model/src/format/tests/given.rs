@@ -2,7 +2,7 @@
 
 use crate::activity::{self, Activity, ThreadState};
 use crate::machine::{Cost, DeviceClass, FirstTouch};
-use crate::outcome::{Mode, Precision, Resident, Skipped, StageOutcome, Used};
+use crate::outcome::{Decisions, Mode, Precision, Resident, Skipped, StageOutcome, Used};
 use crate::plan::{Fill, NO_FILE, PlanDevice, PlanDraft, PlanFileEntry, Request, RequestKind, Touch};
 use crate::profile::{Entry, Need, Policy, Touches, Version, WeightedRange};
 use crate::trace::*;
@@ -430,6 +430,13 @@ pub(super) fn outcome() -> Outcome {
             pages: 900,
             unreachable_pages: 30,
         }),
+        decisions: Decisions {
+            looks: 40,
+            without_room: 300,
+            gave_way: 2,
+            ..Decisions::default()
+        },
+        memory_needed: Some(1 << 28),
     }
 }
 
