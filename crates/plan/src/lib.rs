@@ -172,6 +172,7 @@ pub fn plan(
                 cost: d.cost,
                 request_limit: cached::request_limit(d, machine.page_size.into()),
                 hold,
+                compression: d.compression,
             })
             .collect(),
         files: files.entries,
