@@ -4,6 +4,7 @@
 //! memory budget cuts. Pure: the facts come from a snapshot.
 
 mod cached;
+mod compressed;
 mod data;
 mod deadlines;
 pub mod floor;
@@ -152,6 +153,7 @@ pub fn plan(
     });
     // Paths again, which ordering has no use for.
     drop(files.index);
+    compressed::gather(&mut requests, &files.entries, machine);
     let order = order::order(&mut requests, machine, budget, start);
     let fills = lazily_filled::fills(&requests[..requests.len().min(order.cut as usize)], machine);
     PlanDraft {

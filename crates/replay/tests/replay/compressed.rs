@@ -1,0 +1,93 @@
+//! A replay has each compressed block read and decompressed once. Needs root, for loop devices.
+
+use crate::common::*;
+use headstart_model::machine::{Compression, DeviceClass};
+use headstart_model::plan::{PlanDevice, RequestKind::Data};
+use headstart_system::snapshot::device_at;
+use headstart_system::testing::Spec;
+use std::path::Path;
+
+/// How images of live systems and snaps are made.
+const IMAGES: [&[&str]; 4] = [
+    &["-comp", "gzip"],
+    &["-comp", "zstd", "-b", "1M"],
+    &["-comp", "xz", "-b", "1M", "-no-fragments"],
+    &["-comp", "xz", "-always-use-fragments"],
+];
+/// Pages of the file: 12 blocks of 1 MiB, and a tail.
+const PAGES: u64 = 12 * 256 + 5;
+
+/// Numbers as text: a third of it is left when it is compressed.
+fn text(root: &Path) {
+    let numbers = (0u64..).map(|n| format!("{:x} ", n.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+    let mut bytes: Vec<u8> = numbers.take(800_000).flat_map(String::into_bytes).collect();
+    bytes.truncate((PAGES * PAGE) as usize);
+    assert_eq!(bytes.len() as u64, PAGES * PAGE);
+    std::fs::write(root.join("f"), bytes).unwrap();
+}
+
+fn planned(disk: &Mounted) -> (PlanDevice, Compression) {
+    let point = disk.root().as_path().into();
+    let device = device_at(&point, &Default::default()).unwrap().unwrap();
+    assert_ne!(device.uuid, [0; 16], "what was measured is found again");
+    let compression = device.compression.unwrap();
+    let planned = PlanDevice {
+        compression: Some(compression),
+        ..disk.planned(DeviceClass::Flash, 16)
+    };
+    (planned, compression)
+}
+
+#[test]
+fn each_compressed_block_is_read_once_though_many_are_asked_for_at_once() {
+    for arguments in IMAGES {
+        let mut disk = Mounted::new(Spec::new("squashfs").mkfs(arguments), 0, text);
+        let path = disk.root().join("f");
+        std::fs::read(&path).unwrap();
+        let whole = disk.read_bytes();
+        disk.cool();
+        let (device, compression) = planned(&disk);
+        let expected = if arguments.contains(&"1M") {
+            1 << 20
+        } else {
+            128 << 10
+        };
+        assert_eq!(compression.block, expected);
+        let block = u64::from(compression.block);
+        // One call of the kernel's limit of 128 KiB brings a block of 1 MiB.
+        let mut plan = draft(vec![device]);
+        let file = entry(&path);
+        let blocks = (PAGES * PAGE).div_ceil(block);
+        for at in (0..blocks).map(|at| at * block) {
+            let length = block.min(PAGES * PAGE - at);
+            add(&mut plan, Data, file.clone(), at, length);
+        }
+        let before = disk.read_bytes();
+        let report = start(&plan).finish();
+        assert_eq!(report.skipped.total(), 0);
+        assert_eq!(resident(&path), [(0, PAGES)], "{arguments:?}");
+        assert!(report.issued.iter().all(|i| i.arrived_pages == i.pages.pages()));
+        let read = disk.read_bytes() - before;
+        assert!(
+            read * 100 <= whole * 105,
+            "{arguments:?}: {read} bytes, {whole} by cat"
+        );
+    }
+}
+
+#[test]
+fn a_compressed_block_that_is_in_memory_in_part_is_completed() {
+    let mut disk = Mounted::new(Spec::new("squashfs"), 0, text);
+    let path = disk.root().join("f");
+    let (device, compression) = planned(&disk);
+    disk.cool();
+    // Somebody has read a block, and one page was dropped again.
+    let open = std::fs::File::open(&path).unwrap();
+    std::os::unix::fs::FileExt::read_exact_at(&open, &mut [0], 3 * PAGE).unwrap();
+    headstart_system::residency::advise_dontneed(&open, 9 * PAGE, PAGE).unwrap();
+    let mut plan = draft(vec![device]);
+    add(&mut plan, Data, entry(&path), 0, compression.block.into());
+    let report = start(&plan).finish();
+    assert_eq!(report.skipped.total(), 0);
+    assert_eq!(resident(&path)[0], (0, 32));
+}
