@@ -6,6 +6,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod compressed;
 mod crowded;
 mod deep_paths;
 mod encrypted;
