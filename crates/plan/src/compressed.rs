@@ -175,17 +175,19 @@ mod tests {
             size: 8 * PAGE,
             ..facts(&name(inode), &[], &[])
         };
-        let entries = needs.iter().map(|(inode, ms)| Entry {
+        let entry_of = |(inode, ms): &(u64, u64)| Entry {
             version: None,
             ranges: vec![WeightedRange {
                 first_use_ns: ms * 1_000_000,
                 ..testing::range(0, 8, 1.0)
             }],
             ..entry(&name(*inode), &[])
-        });
+        };
+        let mut entries: Vec<Entry> = needs.iter().map(entry_of).collect();
+        entries.sort_by(|a, b| a.path.cmp(&b.path));
         let mut machine = compressed(DeviceClass::Flash, 16e-6, &[]);
         machine.files = needs.iter().map(|(inode, _)| file(*inode)).collect();
-        let rows = data(&make(&profile(entries.collect()), &machine));
+        let rows = data(&make(&profile(entries), &machine));
         rows.iter().map(|(path, ..)| path[3..].parse().unwrap()).collect()
     }
 

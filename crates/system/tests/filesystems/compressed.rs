@@ -44,7 +44,8 @@ fn the_block_of_a_squashfs_is_known_and_how_fast_it_is_decompressed() {
         assert_eq!(compression, Compression { block, rate: 0 }, "{arguments:?}");
         identities.push(device.uuid);
         let mounts = MountTable::read().unwrap();
-        let paths = ["small", "none", "large"].map(|name| FilePath::from(fs.mount_point().join(name)));
+        let paths =
+            ["small", "none", "large"].map(|name| FilePath::from(fs.mount_point().join(name).as_path()));
         rates.push(decompression_rate(&mounts, paths.iter(), compression).unwrap());
         assert_eq!(
             resident(paths[2].as_path()).unwrap(),
