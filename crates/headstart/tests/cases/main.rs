@@ -6,7 +6,6 @@
 #[path = "../common/mod.rs"]
 mod common;
 
-mod compressed;
 mod crowded;
 mod deep_paths;
 mod encrypted;
