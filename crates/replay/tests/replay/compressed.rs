@@ -64,7 +64,7 @@ fn each_compressed_block_is_read_once_though_many_are_asked_for_at_once() {
             let length = block.min(PAGES * PAGE - at);
             add(&mut plan, Data, file.clone(), at, length);
         }
-        // Somebody may drop the machine's page cache meanwhile. A page that two blocks share is read with each.
+        // Somebody may drop the machine's page cache meanwhile.
         let is_once = (0..5).any(|_| {
             disk.cool();
             let before = disk.read_bytes();
@@ -72,7 +72,7 @@ fn each_compressed_block_is_read_once_though_many_are_asked_for_at_once() {
             assert_eq!(report.skipped.total(), 0);
             let read = disk.read_bytes() - before;
             println!("{arguments:?}: {read} bytes, {whole} by one who reads all");
-            resident(&path) == [(0, PAGES)] && read * 4 <= whole * 5
+            resident(&path) == [(0, PAGES)] && read * 100 <= whole * 105
         });
         assert!(is_once, "{arguments:?}");
     }
