@@ -1,7 +1,7 @@
 //! What the fuzzers share: files with their checksums made right, for these would stop nearly every mutation
 //! at the door, and a machine to plan for.
 
-use headstart_model::machine::{Cost, Device, DeviceClass, Extent, FileFacts, FirstTouch, Machine, PathKind};
+use headstart_model::machine::{Compression, Cost, Device, DeviceClass, Extent, FileFacts, FirstTouch, Machine, PathKind};
 use headstart_plan::Want;
 
 pub mod random;
@@ -32,6 +32,10 @@ pub fn machine(wanted: &[Want]) -> Machine {
         request_limit: 128 << 10,
         sequential_cutoff: (!metadata_by_block).then_some(4 << 20),
         metadata_by_block,
+        compression: (!metadata_by_block).then_some(Compression {
+            block: 128 << 10,
+            rate: 50,
+        }),
     };
     let file = |(index, want): (usize, &Want)| FileFacts {
         path: want.path.clone(),

@@ -187,6 +187,7 @@ mod tests {
         };
         for (uuid, class) in [(1, DeviceClass::Disk), (2, DeviceClass::Flash)] {
             let stored = DeviceCost {
+                decompression: None,
                 cost: cost(class),
                 first_touch: None,
                 device: String::new(),

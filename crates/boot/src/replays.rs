@@ -236,6 +236,7 @@ mod tests {
             },
             request_limit: 128 << 10,
             hold: 0,
+            compression: None,
         };
         let file = |(device, path): (usize, &std::path::Path)| {
             use std::os::unix::fs::MetadataExt;

@@ -3,7 +3,7 @@
 use crate::ROWS;
 use crate::human::{ago, bytes, duration, printable};
 use crate::table::{Table, Written, facts, section};
-use headstart_model::machine::{Cost, FirstTouch};
+use headstart_model::machine::{Compression, Cost, FirstTouch};
 use headstart_model::plan::{NO_FILE, Plan, Request, RequestKind};
 use serde::Serialize;
 use std::fmt;
@@ -44,6 +44,8 @@ pub struct DeviceView {
     pub request_limit: u32,
     /// Whether the start is held until its metadata is in.
     pub hold: u32,
+    /// How its files are compressed; null where that is not by blocks of one size.
+    pub compression: Option<Compression>,
     /// What is fetched of it before it is asked for; null where it is not filled as it is read, or that does
     /// not pay.
     pub fill: Option<FillView>,
@@ -154,6 +156,7 @@ pub fn view(plan: &Plan<'_>) -> View {
                 cost: device.cost,
                 request_limit: device.request_limit,
                 hold: device.hold,
+                compression: device.compression,
                 fill: fill(plan, index),
             })
             .collect(),

@@ -41,6 +41,22 @@ pub struct Device {
     /// Whether the file system finds metadata that was read through the block device, and the node can be
     /// read.
     pub metadata_by_block: bool,
+    /// How its files are compressed, where that is by blocks of one size.
+    pub compression: Option<Compression>,
+}
+
+impl Device {
+    /// The largest hole, in bytes, that is cheaper to read than to jump: as of its [`Cost`], and less where
+    /// what is read is also decompressed.
+    pub fn bridge(&self) -> u64 {
+        let bridge = self.cost.bridge();
+        let Some(compression) = self.compression else {
+            return bridge;
+        };
+        let read = bridge as f64 / self.cost.bandwidth;
+        let decompressed = compression.seconds(bridge);
+        (bridge as f64 * read / (read + decompressed)) as u64
+    }
 }
 
 /// The class of a device.
@@ -137,6 +153,45 @@ impl FirstTouch {
     }
 }
 
+/// How a file system compresses files: by blocks, each of which is read and decompressed as a whole, whichever
+/// of its pages is needed (SquashFS).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Compression {
+    /// Bytes of a block when it is decompressed, a power of two. The first begins where the file does.
+    pub block: u32,
+    /// Megabytes (10^6 bytes) a second that one processor decompresses; 0 where that was not measured.
+    pub rate: u16,
+}
+
+impl Compression {
+    /// The blocks that file systems have, bytes: SquashFS allows 4 KiB to 1 MiB.
+    pub const BLOCKS: std::ops::RangeInclusive<u32> = 4 << 10..=1 << 20;
+
+    /// One of blocks of so many bytes; `None` where no file system has such.
+    pub fn of_blocks(block: u64) -> Option<Compression> {
+        let block = u32::try_from(block).ok()?;
+        let can_be = block.is_power_of_two() && Compression::BLOCKS.contains(&block);
+        can_be.then_some(Compression { block, rate: 0 })
+    }
+
+    /// Seconds that one processor takes to decompress so many bytes; 0 where that was not measured.
+    pub fn seconds(&self, bytes: u64) -> f64 {
+        match self.rate {
+            0 => 0.0,
+            rate => bytes as f64 / (f64::from(rate) * 1e6),
+        }
+    }
+
+    /// How many reads at once keep so many processors busy with decompressing, where a read waits for the
+    /// device for `latency` seconds: more only take processors from others. `None` where the rate was not
+    /// measured.
+    pub fn useful_depth(&self, latency: f64, processors: u32) -> Option<u32> {
+        let seconds = self.seconds(self.block.into());
+        let depth = (f64::from(processors) * (1.0 + latency / seconds)).ceil();
+        (seconds > 0.0).then_some((depth as u32).max(1))
+    }
+}
+
 /// What a path leads to.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FileFacts {
@@ -216,6 +271,23 @@ mod tests {
             depth: 1,
         };
         assert_eq!(disk.bridge(), 600_000);
+    }
+
+    #[test]
+    fn as_many_reads_are_useful_as_keep_the_processors_decompressing() {
+        let xz = Compression {
+            block: 128 << 10,
+            rate: 50,
+        };
+        assert!((xz.seconds(xz.block.into()) - 2.6e-3).abs() < 1e-4);
+        // A stick that answers in 0.5 ms, a volume that answers in 33 ms.
+        let depths = [(0.5e-3, 1), (0.5e-3, 2), (33e-3, 1)].map(|(at, of)| xz.useful_depth(at, of));
+        assert_eq!(depths, [Some(2), Some(3), Some(14)]);
+        assert_eq!(Compression { rate: 0, ..xz }.useful_depth(0.5e-3, 2), None);
+        assert_eq!(xz.useful_depth(f64::NAN, 2), Some(1), "whatever a plan says");
+        let blocks = [4096, 128 << 10, 1 << 20, 2048, 5000, 2 << 20, 0, 1 << 40];
+        let known = blocks.map(|bytes| Compression::of_blocks(bytes).is_some());
+        assert_eq!(known, [true, true, true, false, false, false, false, false]);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! bytes of a file and gives [`Plan`], which reads the records in place: a replay begins without decoding
 //! anything.
 
-use crate::machine::{Cost, DeviceClass, FirstTouch};
+use crate::machine::{Compression, Cost, DeviceClass, FirstTouch};
 use crate::{FilePath, Key};
 use std::sync::atomic::{AtomicBool, Ordering};
 use zerocopy::little_endian::{I64, U16, U32, U64};
@@ -93,6 +93,8 @@ pub struct PlanDevice {
     /// How many of this device's requests, in issue order, the start is held for: on one head, reads of the
     /// start amid the replay's cost more than waiting. 0 lets it go at once.
     pub hold: u32,
+    /// How its files are compressed: no block is asked for in parts.
+    pub compression: Option<Compression>,
 }
 
 impl PlanDevice {
@@ -104,6 +106,7 @@ impl PlanDevice {
             cost,
             request_limit: 128 << 10,
             hold: 0,
+            compression: None,
         }
     }
 }
@@ -231,7 +234,21 @@ pub(crate) struct DeviceRecord {
     pub request_limit: U32,
     pub hold: U32,
     pub class: u8,
-    pub zero: [u8; 3],
+    /// The power of two of [`Compression::block`]; 0 where files are not compressed by blocks.
+    pub block_log: u8,
+    /// [`Compression::rate`].
+    pub rate: U16,
+}
+
+impl DeviceRecord {
+    pub(crate) fn compression(&self) -> Option<Compression> {
+        let block = 1u64.checked_shl(self.block_log.into())?;
+        let rate = self.rate.get();
+        Some(Compression {
+            rate,
+            ..Compression::of_blocks(block)?
+        })
+    }
 }
 
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy, Debug)]
@@ -413,6 +430,7 @@ impl<'a> Plan<'a> {
             },
             request_limit: record.request_limit.get(),
             hold: record.hold.get(),
+            compression: record.compression(),
         })
     }
 

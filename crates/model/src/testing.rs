@@ -318,6 +318,7 @@ pub fn machine(cost: Cost, fstype: &str, files: Vec<FileFacts>) -> Machine {
             request_limit: 128 << 10,
             sequential_cutoff: None,
             metadata_by_block: true,
+            compression: None,
         }],
         files,
     }

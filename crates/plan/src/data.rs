@@ -1,6 +1,7 @@
 //! Pages of files become ranges of bytes, cut where the file lies in pieces on the device, joined over holes
 //! that are cheaper to read than to jump.
 
+use crate::compressed::{in_blocks, whole_blocks};
 use crate::parts::parts;
 use crate::request::{
     Files, Ordered, Piece, Turn, by_path, deadline_us, facts_of, first_use, level, plan_stage, weight,
@@ -39,9 +40,10 @@ pub(crate) fn requests(
         } else {
             entry.pages(threshold)
         };
-        let Some(cost) = machine.devices.get(device as usize).map(|d| d.cost) else {
+        let Some(device_facts) = machine.devices.get(device as usize) else {
             continue;
         };
+        let cost = device_facts.cost;
         let page = u64::from(machine.page_size);
         let appended = appended(entry, facts, &pages, page);
         let (pages, facts) = appended
@@ -52,13 +54,18 @@ pub(crate) fn requests(
             true => entry.last_pages(threshold, facts.size.div_ceil(page)),
             false => PageSet::new(),
         };
-        let bridge = if bridges { cost.bridge() } else { 0 };
+        let bridge = if bridges { device_facts.bridge() } else { 0 };
         let pieces_of = |pages: &PageSet| pieces(pages, facts, page, bridge);
-        let (mut pieces, last) = (pieces_of(&pages), pieces_of(&last));
+        let last = pieces_of(&last);
+        let blocks = device_facts.compression.map(|of| u64::from(of.block));
+        let mut pieces = match blocks {
+            None => pieces_of(&pages),
+            Some(block) => in_blocks(pieces_of(&whole_blocks(&pages, block, page)), &pages, page),
+        };
         if cost.class != DeviceClass::Disk {
             let parts = pieces
                 .into_iter()
-                .flat_map(|piece| parts(piece, &pages, entry, page));
+                .flat_map(|piece| parts(piece, &pages, entry, page, blocks.unwrap_or(page)));
             pieces = parts.collect();
         }
         if pieces.is_empty() && last.is_empty() {

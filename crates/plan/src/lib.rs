@@ -4,6 +4,7 @@
 //! memory budget cuts. Pure: the facts come from a snapshot.
 
 mod cached;
+mod compressed;
 mod data;
 mod deadlines;
 pub mod floor;
@@ -151,6 +152,7 @@ pub fn plan(
     });
     // Paths again, which ordering has no use for.
     drop(files.index);
+    compressed::gather(&mut requests, &files.entries, machine);
     let order = order::order(&mut requests, machine, budget, start);
     let fills = lazily_filled::fills(&requests[..requests.len().min(order.cut as usize)], machine);
     PlanDraft {
@@ -171,6 +173,7 @@ pub fn plan(
                 cost: d.cost,
                 request_limit: cached::request_limit(d, machine.page_size.into()),
                 hold,
+                compression: d.compression,
             })
             .collect(),
         files: files.entries,

@@ -294,15 +294,21 @@ pub(crate) fn lookups(profile: &Profile, machine: &Machine, files: &mut Files) -
         .collect();
     let is_read = |entry: &Entry| entry.all_ranges().any(|r| r.weight >= threshold);
     let read = Deadlines::of_those(profile, &is_read);
+    let lists = |facts: &FileFacts| {
+        let need = needs.get(&facts.path).map(|(need, ..)| *need);
+        facts.found == PathKind::Directory && need == Some(Need::List)
+    };
     // Behind the data, or beside it, comes what the data does not wait for.
     let waits = |facts: &FileFacts, index: u32, device: &Device| match device.cost.class {
+        // All in one pass; what directories list is not kept.
+        _ if device.compression.is_some() => !lists(facts),
         DeviceClass::Disk => !swept.get(index as usize).is_some_and(|swept| *swept),
         _ if by_need(device) => false,
         _ => device.metadata_by_block || read.first(&facts.path).is_some(),
     };
     let mut result = Vec::new();
     for facts in &machine.files {
-        let (need, stage, data) = needs.get(&facts.path).copied().unwrap_or((Need::Stat, 0, false));
+        let (_, stage, data) = needs.get(&facts.path).copied().unwrap_or((Need::Stat, 0, false));
         let device = facts.device.or_else(|| device_of_missing(machine, &facts.path));
         let Some((index, device)) = device.and_then(|d| Some((d, machine.devices.get(d as usize)?))) else {
             continue;
@@ -310,8 +316,9 @@ pub(crate) fn lookups(profile: &Profile, machine: &Machine, files: &mut Files) -
         let ask = match facts.found {
             PathKind::Missing => true,
             PathKind::Directory | PathKind::Symlink => !device.metadata_by_block,
-            // A data file is opened anyway.
-            PathKind::File => !device.metadata_by_block && !data,
+            // A data file is opened anyway. Where few blocks of metadata are kept, that would read them once
+            // more, in the order of the data.
+            PathKind::File => !device.metadata_by_block && (!data || device.compression.is_some()),
             PathKind::Special | PathKind::NotLocal => false,
         };
         if !ask {
@@ -320,10 +327,9 @@ pub(crate) fn lookups(profile: &Profile, machine: &Machine, files: &mut Files) -
         let Some(file) = files.index(facts, index) else {
             continue;
         };
-        let list = facts.found == PathKind::Directory && need == Need::List;
         result.push(Ordered {
             request: Request {
-                kind: if list {
+                kind: if lists(facts) {
                     RequestKind::List
                 } else {
                     RequestKind::Stat

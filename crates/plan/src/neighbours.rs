@@ -27,7 +27,8 @@ const HARDLY: f64 = 0.03;
 
 /// Whether requests cost so much on a device that it pays to make one of several.
 fn worthwhile(device: &Device, page: u64) -> bool {
-    device.cost.class != DeviceClass::Disk && device.cost.place_matters(page)
+    let has_places = device.compression.is_none();
+    has_places && device.cost.class != DeviceClass::Disk && device.cost.place_matters(page)
 }
 
 /// Says of each request of the sweep with which it is asked for, where that pays: see [`Ordered::lead`].

@@ -48,12 +48,11 @@ pub(crate) fn order(
     }
     neighbours::gather(requests, machine, start);
     requests.sort_by_key(|r| {
-        let class = machine
-            .devices
-            .get(usize::from(r.request.device))
-            .map(|d| d.cost.class);
+        let device = machine.devices.get(usize::from(r.request.device));
+        let class = device.map(|d| d.cost.class);
+        let has_places = device.is_some_and(|d| d.compression.is_none());
         let looked_up = matches!(r.turn, Turn::LookUps | Turn::After);
-        let by_address = class == Some(DeviceClass::Disk) || r.turn == Turn::Metadata;
+        let by_address = class == Some(DeviceClass::Disk) && has_places || r.turn == Turn::Metadata;
         let place = (r.physical.is_none(), r.physical.unwrap_or(0));
         let (deadline_us, lead) = r.lead.unwrap_or((r.request.deadline_us, 0));
         let by_time = (false, u64::from(deadline_us));
@@ -108,9 +107,14 @@ fn cut(requests: &mut Vec<Ordered>, machine: &Machine, budget: u64) -> Vec<Order
             .unwrap_or(requests.len());
         beyond = requests.split_off(fits);
         let page = u64::from(machine.page_size.max(1));
-        let part = beyond
-            .first_mut()
-            .and_then(|first| first.beginning(rest / page * page));
+        let part = beyond.first_mut().and_then(|first| {
+            let device = machine.devices.get(usize::from(first.request.device));
+            let block = device
+                .and_then(|device| device.compression)
+                .map(|of| of.block.into());
+            let unit = u64::max(page, block.unwrap_or(0));
+            first.beginning(rest / unit * unit)
+        });
         requests.extend(part);
     }
     requests.sort_by_key(|r| (worth(r), when(r)));

@@ -24,9 +24,9 @@ pub(crate) fn part(bytes: u64) -> u64 {
 }
 
 /// The parts of a piece, in the file's order: of what is needed at once one. `wanted` are the pages that are
-/// needed, in order.
-pub(crate) fn parts(piece: Piece, wanted: &PageSet, entry: &Entry, page: u64) -> Vec<Piece> {
-    let step = part(piece.end - piece.start).next_multiple_of(page.max(1));
+/// needed, in order; `unit` are the bytes of which no part is asked for.
+pub(crate) fn parts(piece: Piece, wanted: &PageSet, entry: &Entry, page: u64, unit: u64) -> Vec<Piece> {
+    let step = part(piece.end - piece.start).next_multiple_of(unit.max(1));
     let mut parts: Vec<Piece> = Vec::new();
     let mut need = None;
     let mut from = piece.start;
@@ -61,7 +61,7 @@ pub(crate) fn parts(piece: Piece, wanted: &PageSet, entry: &Entry, page: u64) ->
 }
 
 /// How many pages of the set lie in these.
-fn pages_in(set: &PageSet, pages: PageRange) -> u64 {
+pub(crate) fn pages_in(set: &PageSet, pages: PageRange) -> u64 {
     let ranges = set.ranges();
     let first = ranges.partition_point(|range| range.end <= pages.start);
     let within = ranges[first..].iter().take_while(|range| range.start < pages.end);
@@ -134,7 +134,7 @@ mod tests {
             let (first, last) = (wanted.ranges()[0].start, wanted.ranges().last().unwrap().end);
             let piece = |start, end, bridged| Piece { start, end, physical: Some(7 * PAGE + start), bridged };
             let bridged = (last - first - wanted.pages()) * PAGE;
-            let parts = parts(piece(first * PAGE, last * PAGE - cut, bridged), &wanted, &entry, PAGE);
+            let parts = parts(piece(first * PAGE, last * PAGE - cut, bridged), &wanted, &entry, PAGE, PAGE);
             prop_assert_eq!(parts[0].start, first * PAGE);
             prop_assert_eq!(parts.last().unwrap().end, last * PAGE - cut);
             for two in parts.windows(2) {

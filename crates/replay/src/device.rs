@@ -6,12 +6,13 @@ use crate::others::Others;
 use crate::pace::Pace;
 use crate::request::{Reason, absent};
 use headstart_model::PageRange;
-use headstart_model::machine::{Cost, DeviceClass};
+use headstart_model::machine::{Compression, Cost, DeviceClass};
 use headstart_model::plan::PlanDevice;
 use headstart_system::device::{DeviceFacts, request_limit};
 use headstart_system::ext4::Superblock;
 use headstart_system::files::{Type, stat};
 use headstart_system::mounts::{Mount, MountTable};
+use headstart_system::process::processors;
 use headstart_system::read_ahead::MOST_RANGES;
 use headstart_system::residency;
 use rustix::fs::{Advice, Mode, OFlags};
@@ -85,6 +86,16 @@ impl Shape {
                 chunk: self.chunk,
                 ..deep
             },
+        }
+    }
+
+    /// Asks for whole compressed blocks: the kernel reads all of a block of which it is asked for a part, and
+    /// two threads that ask for parts of one have it decompressed twice.
+    fn of_blocks(self, compression: Compression) -> Shape {
+        let block = u64::from(compression.block);
+        Shape {
+            chunk: (self.chunk / block * block).max(block),
+            ..self
         }
     }
 
@@ -217,7 +228,11 @@ impl Device {
             _ => limit.min(planned.cost.piece() as u32),
         };
         let beside = (options.beside && class == DeviceClass::Disk).then_some(BESIDE_DEPTH);
+        let compression = planned.compression;
+        let useful = compression.and_then(|of| of.useful_depth(planned.cost.latency, processors()?));
+        let depth = depth.min(useful.unwrap_or(u32::MAX));
         let shape = Shape::new(class, depth, options.depth.or(beside), limit, page);
+        let shape = compression.map_or(shape, |of| shape.of_blocks(of));
         let late = match options.depth {
             Some(_) => shape,
             None => shape.late(class),
@@ -351,6 +366,32 @@ mod tests {
             (0..3).for_each(|_| device.note_read(4096, Duration::from_millis(33)));
             assert_eq!(device.shape().at_once(), becomes);
         }
+    }
+
+    #[test]
+    fn compressed_blocks_are_not_cut_and_no_more_are_decompressed_than_processors_can() {
+        let shape = |limit: u32, block, rate| {
+            let cost = Cost {
+                class: DeviceClass::Flash,
+                bandwidth: 500e6,
+                latency: 1e-4,
+                depth: 200,
+            };
+            let planned = PlanDevice {
+                compression: Some(Compression { block, rate }),
+                ..PlanDevice::new("/".into(), cost)
+            };
+            Device::shapes(&planned, &Options::new(std::time::Instant::now()), limit, 4096)[0]
+        };
+        let chunk = |limit, block| shape(limit, block, 0).chunk;
+        assert_eq!(chunk(128 << 10, 1 << 20), 1 << 20);
+        assert_eq!(chunk(160 << 10, 128 << 10), 128 << 10);
+        assert_eq!(chunk(8 << 20, 128 << 10), 512 << 10);
+        // 21 ms each. With one more in flight for every four, and one at least.
+        let at_once = shape(128 << 10, 1 << 20, 50).at_once();
+        let most = processors().unwrap() + 1;
+        assert!(at_once <= most + (most / SPARE).max(1), "{at_once}");
+        assert_eq!(shape(128 << 10, 1 << 20, 0).at_once(), 256);
     }
 
     #[test]

@@ -277,6 +277,11 @@ impl<'a> Files<'a> {
         Ok(file)
     }
 
+    /// The plan that they are of.
+    pub fn plan(&self) -> Plan<'_> {
+        self.plan
+    }
+
     /// Its inode number as planned, 0 if there is no such file.
     pub fn inode(&self, index: u32) -> u64 {
         self.entry(index).map_or(0, |entry| entry.inode)

@@ -4,7 +4,7 @@
 //!
 //! Whatever a ring did not come to is left as it was, and done by the queue's threads.
 
-use crate::ahead;
+use crate::ahead::{self, Order};
 use crate::file::{Files, looked_up};
 use crate::governor::Governor;
 use crate::queue::Queue;
@@ -16,15 +16,21 @@ use headstart_system::path_resolver::PathResolver;
 
 /// Serves the look-ups of a queue. Directories to be listed are left to its threads; and all look-ups for a
 /// user, for they look before each directory whether the user may go on.
-pub fn look_up(resolver: &mut PathResolver, queue: &Queue, worker: &Worker<'_>, mounts: &MountTable) {
+pub fn look_up(
+    resolver: &mut PathResolver,
+    queue: &Queue,
+    order: Order,
+    worker: &Worker<'_>,
+    mounts: &MountTable,
+) {
     if worker.files.has_reader() {
         return;
     }
     let stat =
         |state: &&RequestState| state.request.kind == RequestKind::Stat && state.prepared.get().is_none();
     let requests = queue.requests.iter().filter(stat).collect();
-    let inode = |file| worker.files.inode(file);
-    let mut requests = ahead::look_ups::<&RequestState>(requests, inode, resolver.in_flight()).into_iter();
+    let requests: Vec<&RequestState> = ahead::look_ups(requests, worker.files.plan(), order);
+    let mut requests = requests.into_iter();
     let next = || {
         let state = requests.next().filter(|_| worker.governor.go_on())?;
         Some(((state, worker.now()), worker.files.path(state.request.file)?))

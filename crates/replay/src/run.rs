@@ -1,5 +1,6 @@
 //! The threads of a replay: one per device, which brings its own.
 
+use crate::ahead::{self, Order};
 use crate::device::{Device, Shape};
 use crate::file::{Files, descriptors, descriptors_in_use};
 use crate::lazily_filled::Filling;
@@ -10,7 +11,7 @@ use crate::shared::Shared;
 use crate::threads::{self, end_before_others, give_way};
 use crate::work::{Passes, Work};
 use crate::worker::Worker;
-use crate::{ahead, report, ring};
+use crate::{report, ring};
 use headstart_model::machine::DeviceClass;
 use headstart_model::outcome::{ReplayReport, Skipped};
 use headstart_model::plan::{Plan, PlanDevice, PlanFile, RequestKind};
@@ -275,8 +276,8 @@ fn share_out(
             && requests.beside.is_empty();
         let planned = plan.device(index).filter(|_| !empty)?;
         let [shape, _] = Device::planned(&planned, options);
-        let inode = |file| plan.file(file as usize).map_or(0, |file| file.inode);
-        let look_ups = |requests| Queue::new(ahead::look_ups(requests, inode, shape.threads));
+        let order = Order::of(&planned, shape.threads);
+        let look_ups = |requests| Queue::new(ahead::look_ups(requests, plan, order));
         let mut metadata = requests.metadata;
         if is_disk(&planned) {
             // As planned, unless some of it was to be read amid the data.
@@ -388,13 +389,15 @@ fn serve_passes(
     worker.serve(&work.passes.metadata, &|over| begun(&work.passes.metadata, over));
     let mut resolver = resolver(work, &device, options);
     if let Some(resolver) = &mut resolver {
-        ring::look_up(resolver, &work.passes.look_ups, &worker, mounts);
+        let order = Order::of(&work.planned, resolver.in_flight());
+        ring::look_up(resolver, &work.passes.look_ups, order, &worker, mounts);
     }
     worker.serve(&work.passes.look_ups, &|over| begun(&work.passes.look_ups, over));
     if work.barrier_data == 0 {
         release();
     }
-    if device.block.is_err() {
+    // Where files are compressed by blocks, all of them have been looked up.
+    if device.block.is_err() && work.planned.compression.is_none() {
         let (data, threads) = (&work.passes.data, device.shape().threads);
         match &mut resolver {
             Some(resolver) => ring::open(resolver, data, files, &shared.governor, mounts),
@@ -406,7 +409,8 @@ fn serve_passes(
     std::thread::scope(|scope| {
         let look_up = || {
             if let Some(mut resolver) = resolver {
-                ring::look_up(&mut resolver, beside, &worker, mounts);
+                let order = Order::of(&work.planned, resolver.in_flight());
+                ring::look_up(&mut resolver, beside, order, &worker, mounts);
             }
             worker.serve(beside, &|_| ());
         };

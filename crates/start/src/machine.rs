@@ -2,14 +2,18 @@
 
 use crate::remote_files;
 use anyhow::{Context, Result};
-use headstart_model::machine::{Cost, DeviceClass, FirstTouch, Machine};
+use headstart_model::machine::{Cost, DeviceClass, FileFacts, FirstTouch, Machine, PathKind};
 use headstart_model::profile::{Need, Policy};
 use headstart_model::{FilePath, Profile};
 use headstart_plan::Want;
 use headstart_store::{DeviceCost, Store};
-use headstart_system::device::{DeviceFacts, ProbeOptions, default_cost, probe};
+use headstart_system::device::{
+    DeviceFacts, ProbeError, ProbeOptions, decompression_rate, default_cost, probe,
+};
+use headstart_system::mounts::MountTable;
 use headstart_system::snapshot::{self, DeviceIdentity, Options, Wanted};
 use std::cell::RefCell;
+use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::time::Duration;
 
@@ -119,8 +123,49 @@ pub fn snapshot(profile: &Profile, costs: &Costs<'_>, tell: &mut dyn FnMut(Strin
     if measure(&unknown, costs.store, tell) {
         machine = take(&|identity| cost(identity, Measure::Nothing))?;
     }
+    let may_measure = costs.measure != Measure::Nothing;
+    add_decompression(&mut machine, costs.store, may_measure, tell)?;
     remote_files::add(&mut machine, profile, costs.store);
     Ok(machine)
+}
+
+/// Adds how fast this machine decompresses the files of each device, where they are compressed by blocks: as
+/// it is kept with the device's cost, else as some of the files show.
+fn add_decompression(
+    machine: &mut Machine,
+    store: &Store,
+    may_measure: bool,
+    tell: &mut dyn FnMut(String),
+) -> Result<()> {
+    let mut mounts = None;
+    for (index, device) in machine.devices.iter_mut().enumerate() {
+        let (Some(compression), Some(mut stored)) =
+            (&mut device.compression, store.device_cost(&device.uuid))
+        else {
+            continue;
+        };
+        if stored.decompression.is_none() && may_measure {
+            let mounts = match &mounts {
+                Some(mounts) => mounts,
+                None => mounts.insert(MountTable::read().context("cannot read the table of mounts")?),
+            };
+            let mut files: Vec<&FileFacts> = machine.files.iter().collect();
+            files.retain(|facts| facts.found == PathKind::File && facts.device == Some(index as u32));
+            files.sort_by_key(|facts| Reverse(facts.size));
+            let paths = files.into_iter().map(|facts| &facts.path);
+            stored.decompression = decompression_rate(mounts, paths, *compression);
+            if stored.decompression.is_some()
+                && let Err(error) = store.save_device_cost(&device.uuid, &stored)
+            {
+                tell(format!(
+                    "how fast {} is decompressed is not kept: {error}",
+                    device.mount_point
+                ));
+            }
+        }
+        compression.rate = stored.decompression.unwrap_or(0);
+    }
+    Ok(())
 }
 
 /// What it is known to cost, and what a first touch costs beyond that.
@@ -181,6 +226,7 @@ fn measure(unknown: &[DeviceIdentity], store: &Store, tell: &mut dyn FnMut(Strin
         ) {
             Ok(measured) => {
                 let stored = DeviceCost {
+                    decompression: None,
                     cost: measured.cost,
                     first_touch: measured.first_touch,
                     device: device(identity),
@@ -194,6 +240,8 @@ fn measure(unknown: &[DeviceIdentity], store: &Store, tell: &mut dyn FnMut(Strin
                     )),
                 }
             }
+            // Snaps of a few megabytes are common.
+            Err(ProbeError::Small { .. }) if identity.fstype == "squashfs" => {}
             Err(error) => tell(format!(
                 "the device of {} is not measured, taken for {:?} ({}): {error}",
                 identity.mount_point, identity.guess.class, identity.guess.reason
@@ -287,6 +335,7 @@ mod tests {
 
     fn cost(device: String, measured_unix_ns: u64) -> DeviceCost {
         DeviceCost {
+            decompression: None,
             cost: default_cost(DeviceClass::Disk),
             first_touch: None,
             device,

@@ -32,6 +32,7 @@ pub fn keep(store: &Store, plan: &Plan<'_>, report: &ReplayReport) -> Result<(),
             continue;
         };
         let stored = DeviceCost {
+            decompression: None,
             cost,
             first_touch: None,
             device: format!("remote {}", device.mount_point),

@@ -66,6 +66,7 @@ fn device(mount: &Mount, cost: &dyn Fn(&[u8; 16]) -> Option<Cost>) -> Device {
         request_limit: request_limit(mount, None, &uuid).min(share(&cost)),
         sequential_cutoff: None,
         metadata_by_block: false,
+        compression: None,
     }
 }
 

@@ -69,6 +69,7 @@ fn device(trace: &Trace, number: u32) -> Device {
         request_limit: REQUEST,
         sequential_cutoff: None,
         metadata_by_block: false,
+        compression: None,
     }
 }
 

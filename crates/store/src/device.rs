@@ -13,6 +13,12 @@ pub struct DeviceCost {
     /// What a first touch costs beyond that, where it is filled as it is read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_touch: Option<FirstTouch>,
+    /// [`Compression::rate`] of its file system's files, where they are compressed by blocks; `None` where that
+    /// was not measured.
+    ///
+    /// [`Compression::rate`]: headstart_model::machine::Compression::rate
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decompression: Option<u16>,
     /// Which device it was measured on: a file system may move to another. Empty where an older headstart did
     /// not say.
     #[serde(default)]
@@ -95,6 +101,7 @@ mod tests {
                 latency: 33e-3,
                 depth: 10,
             }),
+            decompression: Some(50),
             device: "disk 1".into(),
             measured_unix_ns: 7,
         };

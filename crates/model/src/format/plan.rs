@@ -54,7 +54,8 @@ impl PlanDraft {
                 request_limit: U32::new(d.request_limit),
                 class: position(&CLASSES, &d.cost.class),
                 hold: U32::new(d.hold),
-                zero: [0; 3],
+                block_log: d.compression.map_or(0, |of| of.block.trailing_zeros() as u8),
+                rate: U16::new(d.compression.map_or(0, |of| of.rate)),
             })
             .collect();
         let files: Vec<FileRecord> = self
@@ -232,7 +233,8 @@ fn check(plan: &Plan<'_>) -> Result<(), String> {
         texts.path(&device.mount_point, "device", index)?;
         let fits = usize::from(device.class) < CLASSES.len()
             && (1..=MAX_DEPTH).contains(&device.depth.get())
-            && device.request_limit.get() >= page_size;
+            && device.request_limit.get() >= page_size
+            && (device.block_log == 0 || device.compression().is_some());
         if !fits {
             return Err(format!("device {index}"));
         }

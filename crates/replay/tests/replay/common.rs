@@ -79,6 +79,11 @@ impl Mounted {
         self.0.reads().requests
     }
 
+    /// Bytes that its device read since it was attached.
+    pub fn read_bytes(&self) -> u64 {
+        self.0.reads().bytes
+    }
+
     pub fn uuid(&self) -> [u8; 16] {
         let point = FilePath::from(self.root().as_path());
         device_at(&point, &Default::default()).unwrap().unwrap().uuid

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // Tests fail by panicking, in their helpers too.
 
 mod common;
+mod compressed;
 mod handles;
 mod hang;
 mod limits;

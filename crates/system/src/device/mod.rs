@@ -3,12 +3,14 @@
 
 mod classify;
 mod cost;
+mod decompression;
 pub(crate) mod devices_below;
 mod lazily_filled;
 mod probe;
 
 pub use classify::{Samples, classify};
 pub use cost::{Guess, default_cost};
+pub use decompression::decompression_rate;
 pub use devices_below::sequential_cutoff;
 pub use probe::{Measured, ProbeError, ProbeOptions, probe, probe_node};
 

@@ -7,7 +7,7 @@ use crate::ext4::{Ext4, Superblock, Want};
 use crate::mounts::{Mount, MountTable};
 use crate::open::open_root;
 use headstart_model::FilePath;
-use headstart_model::machine::{ByteRange, Device, DeviceClass};
+use headstart_model::machine::{ByteRange, Compression, Device, DeviceClass};
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -124,6 +124,7 @@ impl<'a> DeviceTable<'a> {
             request_limit: limit,
             sequential_cutoff,
             metadata_by_block: ext4.is_some(),
+            compression: compression(self.mounts, mount),
         };
         (device, ext4)
     }
@@ -164,6 +165,28 @@ fn uuid(mounts: &MountTable, mount: &Mount, node: Option<&Path>) -> [u8; 16] {
         .unwrap_or_default()
 }
 
+/// By which blocks a SquashFS compresses: statfs(2) gives those of its superblock. EROFS tells the compressed
+/// places of each file as extents.
+fn compression(mounts: &MountTable, mount: &Mount) -> Option<Compression> {
+    if mount.fstype != "squashfs" {
+        return None;
+    }
+    let root = open_root(mounts, mount).ok()?;
+    let block = rustix::fs::fstatvfs(root).ok()?.f_bsize;
+    Compression::of_blocks(block)
+}
+
+/// What tells a SquashFS, which has no UUID, from another: how many inodes it has, when it was made, and how
+/// large it is (`squashfs_super_block`, fs/squashfs/squashfs_fs.h).
+fn squashfs_identity(device: &File) -> Option<[u8; 16]> {
+    let mut start = [0; 48];
+    device.read_exact_at(&mut start, 0).ok()?;
+    let mut identity = [0; 16];
+    identity[..8].copy_from_slice(&start[4..12]);
+    identity[8..].copy_from_slice(&start[40..48]);
+    start.starts_with(b"hsqs").then_some(identity)
+}
+
 /// (magic number, where it is, where the UUID is), from the file systems' documentation of their super
 /// blocks.
 fn uuid_on_device(fstype: &str, node: &Path) -> Option<[u8; 16]> {
@@ -173,6 +196,7 @@ fn uuid_on_device(fstype: &str, node: &Path) -> Option<[u8; 16]> {
         "xfs" => (b"XFSB", 0, 32),
         "btrfs" => (b"_BHRfS_M", 0x10040, 0x10020),
         "erofs" => (&[0xE2, 0xE1, 0xF5, 0xE0], 1024, 1024 + 48),
+        "squashfs" => return squashfs_identity(&device),
         "f2fs" => (&[0x10, 0x20, 0xF5, 0xF2], 1024, 1024 + 108),
         _ => return None,
     };

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
+mod compressed;
 mod dead;
 mod extents;
 mod metadata;

@@ -1,7 +1,7 @@
 //! Nouns of every shape.
 
 use crate::activity::{self, Activity, ThreadState};
-use crate::machine::{Cost, DeviceClass, FirstTouch};
+use crate::machine::{Compression, Cost, DeviceClass, FirstTouch};
 use crate::outcome::{Decisions, Mode, Precision, Resident, Skipped, StageOutcome, Used};
 use crate::plan::{Fill, NO_FILE, PlanDevice, PlanDraft, PlanFileEntry, Request, RequestKind, Touch};
 use crate::profile::{Entry, Need, Policy, Touches, Version, WeightedRange};
@@ -333,6 +333,10 @@ pub(super) fn draft() -> impl Strategy<Value = PlanDraft> {
                 },
                 request_limit: 128 << 10,
                 hold: 3,
+                compression: (n % 2 == 0).then_some(Compression {
+                    block: 4096 << (n % 9),
+                    rate: n as u16,
+                }),
             }],
             files: vec![PlanFileEntry {
                 path,
