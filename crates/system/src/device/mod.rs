@@ -5,11 +5,13 @@ mod classify;
 mod cost;
 pub(crate) mod devices_below;
 mod lazily_filled;
+mod medium;
 mod probe;
 
 pub use classify::{Samples, classify};
 pub use cost::{Guess, default_cost};
 pub use devices_below::sequential_cutoff;
+pub use medium::lies_in_memory;
 pub use probe::{Measured, ProbeError, ProbeOptions, probe, probe_node};
 
 use crate::mounts::Mount;
