@@ -14,7 +14,7 @@ use crate::{ahead, report, ring};
 use headstart_model::machine::DeviceClass;
 use headstart_model::outcome::{ReplayReport, Skipped};
 use headstart_model::plan::{Plan, PlanDevice, PlanFile, RequestKind};
-use headstart_system::device::{DeviceFacts, default_cost};
+use headstart_system::device::{DeviceFacts, optical_cost};
 use headstart_system::handle_opener::HandleOpener;
 use headstart_system::mounts::{Mount, MountTable};
 use headstart_system::path_resolver::PathResolver;
@@ -312,7 +312,7 @@ fn for_its_medium(mut planned: PlanDevice, mounts: &MountTable) -> PlanDevice {
         .and_then(DeviceFacts::of_mount)
         .is_some_and(|facts| facts.is_optical())
     {
-        planned.cost = default_cost(DeviceClass::Disk);
+        planned.cost = optical_cost();
     }
     planned
 }

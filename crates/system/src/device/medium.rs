@@ -1,15 +1,36 @@
 //! Media of live systems: an optical drive, which has one head whatever the device above it says, and memory,
 //! into which a medium may have been copied.
 
-use super::DeviceFacts;
 use super::devices_below::{Layer, visit_below};
+use super::{DeviceFacts, default_cost};
 use crate::mounts::{Mount, MountTable};
+use headstart_model::machine::{Cost, DeviceClass};
 use std::path::Path;
 
 /// So many images lie in each other, at most: a file system in an ISO in a file in memory are two.
 const MOST_IMAGES: usize = 4;
 
+/// What an optical drive costs: a 24x CD-ROM drive's near reads, a jump of 10 ms and half a turn, at 1.6 to 3.7
+/// MB/s (the lab's `cdrom24x.toml` has the sources). None is measured: its file systems have no UUID to keep
+/// that by, and far reads of 100 ms each would take half a minute.
+pub fn optical_cost() -> Cost {
+    Cost {
+        class: DeviceClass::Disk,
+        bandwidth: 2.6e6,
+        latency: 16e-3,
+        depth: 1,
+    }
+}
+
 impl DeviceFacts {
+    /// What reading from it probably costs, where nothing was measured.
+    pub fn usual_cost(&self) -> Cost {
+        match self.is_optical() {
+            true => optical_cost(),
+            false => default_cost(self.guess().class),
+        }
+    }
+
     /// Whether it is an optical drive, or lies on one, as the image of a live CD.
     pub fn is_optical(&self) -> bool {
         let mut found = is_optical_drive(&self.disk);

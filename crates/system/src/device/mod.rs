@@ -11,7 +11,7 @@ mod probe;
 pub use classify::{Samples, classify};
 pub use cost::{Guess, default_cost};
 pub use devices_below::sequential_cutoff;
-pub use medium::lies_in_memory;
+pub use medium::{lies_in_memory, optical_cost};
 pub use probe::{Measured, ProbeError, ProbeOptions, probe, probe_node};
 
 use crate::mounts::Mount;
