@@ -5,7 +5,7 @@ use super::devices_below::{Layer, visit_below};
 use super::{DeviceFacts, default_cost};
 use crate::mounts::{Mount, MountTable};
 use headstart_model::machine::{Cost, DeviceClass};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// So many images lie in each other, at most: a file system in an ISO in a file in memory are two.
 const MOST_IMAGES: usize = 4;
@@ -67,12 +67,11 @@ pub fn lies_in_memory(mount: &Mount, mounts: &MountTable) -> bool {
     lies_in(mount, mounts, &image_of)
 }
 
-/// The same by what `image_of` says: the disk that a mount is on, and the file that is its image, if any.
-fn lies_in(
-    mount: &Mount,
-    mounts: &MountTable,
-    image_of: &dyn Fn(&Mount) -> Option<(String, Option<std::path::PathBuf>)>,
-) -> bool {
+/// The disk that a mount is on, and the file that is its image, if any.
+type ImageOf<'a> = dyn Fn(&Mount) -> Option<(String, Option<PathBuf>)> + 'a;
+
+/// The same by what `image_of` says.
+fn lies_in(mount: &Mount, mounts: &MountTable, image_of: &ImageOf<'_>) -> bool {
     let mut mount = mount;
     for _ in 0..MOST_IMAGES {
         if matches!(mount.fstype.as_str(), "tmpfs" | "ramfs") {
