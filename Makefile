@@ -23,7 +23,7 @@ FOR_MACHINE := $(if $(CROSS),LIBBPF_SYS_LIBRARY_PATH=/usr/lib/$(MACHINE)-linux-g
 export ARCH
 LAB := target/release/headstart-lab
 
-.PHONY: all deps deps-cross deps-build deps-test deps-kernels deps-packages deps-arm64 crates build build-lab build-static order check lint man install-files deb rpm test-packages test-packages-vm test-packages-kills test-image test-golden test-layout test-arm64 test-reproducible test test-all test-kernels \
+.PHONY: all deps deps-cross deps-build deps-test deps-kernels deps-packages deps-live deps-arm64 crates build build-lab build-static order check lint man install-files deb rpm test-packages test-packages-vm test-packages-kills test-image test-live test-golden test-layout test-arm64 test-reproducible test test-all test-kernels \
 	test-debian13 test-cases test-storm fuzz fuzz-structured demo bench measure install clean
 
 all: build
@@ -36,14 +36,16 @@ TEST_PACKAGES := e2fsprogs xfsprogs btrfs-progs squashfs-tools squashfs-tools-ng
 	fuse3 mmdebstrap systemd-container libcap2-bin procps shellcheck g++ chromium strace \
 	cargo-fmt:rustfmt cargo-clippy:rust-clippy
 PACKAGE_PACKAGES := debhelper dpkg-dev lintian rpm rpmlint python3
+# A live medium's: what makes it, and what makes its file systems.
+LIVE_PACKAGES := live-build qemu-system-x86 squashfs-tools erofs-utils xorriso
 KERNEL_PACKAGES := qemu-system-x86 qemu-utils ovmf mtools fdisk busybox-static cpio jq kmod xz-utils
 
 ARM64_PACKAGES := qemu-system-arm qemu-efi-aarch64 qemu-user-static binfmt-support arch-test
 
 deps: deps-build deps-test
 
-deps-build deps-test deps-kernels deps-packages deps-arm64:
-	@packaging/debian-deps $(if $(filter deps-arm64,$@),$(ARM64_PACKAGES))$(if $(filter deps-packages,$@),$(PACKAGE_PACKAGES))$(if $(filter deps-build,$@),$(BUILD_PACKAGES))$(if $(filter deps-test,$@),$(TEST_PACKAGES))$(if $(filter deps-kernels,$@),$(KERNEL_PACKAGES))
+deps-build deps-test deps-kernels deps-packages deps-live deps-arm64:
+	@packaging/debian-deps $(if $(filter deps-live,$@),$(LIVE_PACKAGES))$(if $(filter deps-arm64,$@),$(ARM64_PACKAGES))$(if $(filter deps-packages,$@),$(PACKAGE_PACKAGES))$(if $(filter deps-build,$@),$(BUILD_PACKAGES))$(if $(filter deps-test,$@),$(TEST_PACKAGES))$(if $(filter deps-kernels,$@),$(KERNEL_PACKAGES))
 
 # What building for the other machine takes. Debian's Rust has its library in a package, rustup's fetches its own.
 deps-cross: deps-build
@@ -105,12 +107,15 @@ install-files:
 	install -D -m 644 packaging/systemd/50-headstart.preset $(DESTDIR)/usr/lib/systemd/system-preset/50-headstart.preset
 	install -D -m 755 packaging/initramfs-tools/scripts/local-bottom/headstart \
 		$(DESTDIR)/usr/share/initramfs-tools/scripts/local-bottom/headstart
+	install -D -m 755 packaging/initramfs-tools/scripts/local-bottom/headstart \
+		$(DESTDIR)/usr/share/initramfs-tools/scripts/live-bottom/headstart
 	install -D -m 755 packaging/dracut/90headstart/module-setup.sh $(DESTDIR)/usr/lib/dracut/modules.d/90headstart/module-setup.sh
 	install -D -m 755 packaging/dracut/90headstart/headstart.sh $(DESTDIR)/usr/lib/dracut/modules.d/90headstart/headstart.sh
 	install -D -m 644 target/generated/completions/headstart.bash $(DESTDIR)/usr/share/bash-completion/completions/headstart
 	install -D -m 644 target/generated/completions/_headstart $(DESTDIR)/usr/share/zsh/vendor-completions/_headstart
 	install -D -m 644 target/generated/completions/headstart.fish $(DESTDIR)/usr/share/fish/vendor_completions.d/headstart.fish
 	install -D -m 755 packaging/examples/golden-image $(DESTDIR)/usr/share/doc/headstart/examples/golden-image
+	cp -r packaging/examples/live $(DESTDIR)/usr/share/doc/headstart/examples/
 	install -D -m 644 -t $(DESTDIR)/usr/share/doc/headstart docs/charts.md docs/measurements.md docs/sandboxing.md
 	install -D -m 644 -t $(DESTDIR)/usr/share/doc/headstart/guide docs/guide/*.md
 	[ -e $(DESTDIR)/etc/headstart/headstart.toml ] || \
@@ -155,6 +160,11 @@ test-packages-kills: deps-test deps-kernels deps-packages deb
 test-image: deps-test deps-packages deb
 	tests/packages/image
 
+# A live system by packaging/examples/live, booted in virtual machines: FILESYSTEMS is a list. Half an hour each where processors are emulated.
+FILESYSTEMS ?= squashfs erofs
+test-live: deps-live deb
+	for filesystem in $(FILESYSTEMS); do tests/packages/live $$filesystem || exit; done
+
 # How much of what the third boot of a machine gains the first boot of a captured image does, on a lazily filled and a cloud volume, ROUNDS times.
 ROUNDS ?= 5
 test-golden: deps-test build-static
@@ -188,7 +198,7 @@ lint: deps-build deps-test
 	$(CARGO) clippy -j$(JOBS) --locked --manifest-path fuzz/Cargo.toml --target-dir target/fuzz --all-targets -- $(DENY)
 	@! grep -rnE '&& let ' --include=*.rs crates lab tests fuzz/src fuzz/targets || \
 		{ echo "lint: Debian 13's Rust 1.85, which is to build this, has no let chains" >&2; exit 1; }
-	shellcheck -x .ci/run fuzz/run lab/measure lab/over-read packaging/check packaging/deb packaging/debian-deps packaging/examples/golden-image \
+	shellcheck -x .ci/run fuzz/run lab/live lab/measure lab/over-read packaging/check packaging/deb packaging/debian-deps packaging/examples/golden-image packaging/examples/live/build \
 		packaging/rpm tests/acceptance/run tests/cases/run tests/debian13/run tests/debian13/inside tests/first-program/run tests/first-program/guest tests/kernels/run tests/kernels/over-read tests/kernels/remote \
 		tests/packages/*
 	shellcheck -s sh packaging/debian/headstart.p*

@@ -5,6 +5,7 @@ use crate::boot::{Boot, StateId};
 use crate::boot_report::WayIn;
 use crate::cmdline::Wish;
 use crate::decision;
+use crate::medium;
 use crate::persistence::Persistence;
 use crate::replays::Replays;
 use crate::root_after_check::make_root_writable;
@@ -13,7 +14,7 @@ use crate::wait::how_long::{LONGEST_ELSEWHERE, LONGEST_ON_ONE_HEAD};
 use headstart_model::plan::PlanFile;
 use headstart_start::decide::Decision;
 use headstart_start::{Start, plan_of_state, waits_on_one_head};
-use headstart_store::{Guard, State, Store, StoreError};
+use headstart_store::{Guard, State, Store, StoreError, Turns};
 use std::io::ErrorKind;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -26,6 +27,10 @@ impl Boot<'_> {
     /// Decides what is done for this boot, and takes the boot-failure guard for it: before anything is read
     /// ahead or recorded.
     pub fn decide(&mut self, mut state: State) {
+        if self.lasts != Persistence::Longer {
+            // Nothing counts turns there: if a control were due, each boot would be one.
+            state.turns = Turns::default();
+        }
         let plan = plan_of_state(&mut state, &mut |line| self.notes.add(line));
         let decision = decision::decide_boot(&state, self.wish, &self.config, plan.is_some());
         let why_not = match &plan {
@@ -44,9 +49,15 @@ impl Boot<'_> {
             )),
             Some(_) => None,
         };
+        // Asked only where the boot is from such a medium: a boot waits.
+        let may_be_in_memory = self.wish != Wish::On && self.lasts != Persistence::Longer;
+        let is_in_memory = may_be_in_memory && plan.as_ref().is_some_and(medium::is_in_memory);
         self.start = Start::with_plan(decision, plan, state.turns.exact_due);
         self.last.mode = Some(self.start.mode());
         self.last.not_replayed = why_not.or_else(|| self.last.not_replayed.take());
+        if is_in_memory {
+            self.not_replayed(IN_MEMORY.into());
+        }
         let within = match self.last.from {
             WayIn::Initramfs => FROM_INITRAMFS_TO_INIT,
             WayIn::Init | WayIn::Generator | WayIn::Unit => Duration::ZERO,
@@ -136,6 +147,10 @@ const LAST_FAILED: &str =
 /// Why they are for good.
 pub const GIVEN_UP: &str = "three boots that were read ahead or recorded did not come to their end, one after another: they are left alone until \
                             `headstart boot forget`";
+
+/// Why a boot from a medium that was copied into memory (`toram` of live-boot) is not read ahead: it waits for
+/// no device, and pages that it does not need yet would take memory beside the copy.
+const IN_MEMORY: &str = "what it reads lies in memory, as a live medium that was copied there";
 
 fn cannot_take(error: &StoreError) -> String {
     format!("the boot-failure guard cannot be taken: {error}")

@@ -31,6 +31,7 @@ pub mod init;
 pub mod install;
 mod manager;
 pub mod marks;
+mod medium;
 mod memory;
 pub mod next_root;
 mod ordinary_boot;

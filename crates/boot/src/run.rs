@@ -228,14 +228,15 @@ impl Boot<'_> {
         let Turns {
             record_in, exact_due, ..
         } = state.turns;
-        let is_wished =
-            self.wish == Wish::On || self.config.boot.chart || cmdline::has_trace_instance(EARLY_INSTANCE);
+        let is_wished = matches!(self.wish, Wish::On | Wish::Record)
+            || self.config.boot.chart
+            || cmdline::has_trace_instance(EARLY_INSTANCE);
         let in_turn = is_wished || record_in == 0 || exact_due;
         let one_processor = has_one_processor();
         self.decide(state);
-        // What it would teach is gone at the next.
-        let teaches = is_wished || self.lasts == Persistence::Longer || !self.start.is_read_ahead();
-        let in_turn = in_turn && teaches && !self.is_left_alone();
+        // What a boot of a live medium would teach is gone at the next.
+        let is_recorded = (is_wished || self.lasts == Persistence::Longer) && !self.is_left_alone();
+        let in_turn = in_turn && is_recorded;
         let beside = (in_turn && !one_processor).then(|| {
             let (tell, attached) = channel();
             let attach = attach.clone();
@@ -253,7 +254,7 @@ impl Boot<'_> {
             }
             None => {
                 self.spent.until_now(|spent| &mut spent.begin_ns);
-                (in_turn || !self.start.is_read_ahead() && !self.is_left_alone()).then(attach)
+                (in_turn || !self.start.is_read_ahead() && is_recorded).then(attach)
             }
         };
         let attached = recorder.as_ref().and_then(|recorder| recorder.as_ref().ok());

@@ -9,6 +9,7 @@ pub mod explain;
 pub mod export;
 pub mod floor;
 pub use headstart_model::human;
+pub mod orders;
 pub mod outcome;
 pub mod plan;
 pub mod profile;

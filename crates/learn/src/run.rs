@@ -79,6 +79,13 @@ pub(crate) fn is_excluded(path: &FilePath, exclude: &[FilePath]) -> bool {
     exclude.iter().any(|prefix| is_below(path, prefix))
 }
 
+/// Where a file is seen: through an overlay, if that is known. The layers of a live system's root are mounted
+/// below `/run`, and what is in them is not of `/run`.
+pub(crate) fn seen_at(file: &File) -> &FilePath {
+    let through = file.overlay.as_ref().filter(|path| path.is_absolute());
+    through.unwrap_or(&file.path)
+}
+
 /// Whether pages of the file are learned, and so may be asked for by a plan: a regular file on a local file
 /// system, still at its path, and not excluded.
 pub(crate) fn has_pages(trace: &Trace, file: &File, exclude: &[FilePath]) -> bool {
@@ -88,7 +95,7 @@ pub(crate) fn has_pages(trace: &Trace, file: &File, exclude: &[FilePath]) -> boo
         .is_some_and(|f| f.local);
     let regular = file.mode & 0o170000 == 0o100000;
     let there = file.path.is_absolute() && file.state == FileState::Present;
-    local && regular && there && !is_excluded(&file.path, exclude)
+    local && regular && there && !is_excluded(seen_at(file), exclude)
 }
 
 /// The page behind the file's last.

@@ -341,6 +341,23 @@ fn only_local_regular_files_that_are_still_there_have_pages() {
 }
 
 #[test]
+fn what_is_excluded_is_where_a_file_is_seen_and_not_where_its_layer_is_mounted() {
+    let learned_at = |path: &str, overlay: &str| {
+        let mut trace = reads(&[(0, 4)]);
+        trace.files[0].path = path.into();
+        trace.files[0].overlay = Some(overlay.into());
+        !learned(Policy::Boot, &[trace]).entries.is_empty()
+    };
+    let of_live_boot = "/run/live/rootfs/filesystem.squashfs/usr/bin/f";
+    assert!(learned_at(of_live_boot, "/usr/bin/f"));
+    assert!(
+        !learned_at(of_live_boot, "usr/bin/f"),
+        "nobody knows where it is seen"
+    );
+    assert!(!learned_at("/layer/f", "/run/f"));
+}
+
+#[test]
 fn lookups_become_needs() {
     let mut trace = reads(&[]);
     let mut look = |path: &str, kind, found| {

@@ -1,7 +1,7 @@
 //! What a start used and no plan asks for: where that is much, it says little that the plan is in memory.
 
 use crate::DEFAULT_EXCLUDE;
-use crate::run::{is_excluded, pages_of};
+use crate::run::{is_excluded, pages_of, seen_at};
 use headstart_model::plan::{Plan, RequestKind};
 use headstart_model::trace::{File, FileState, UseKind};
 use headstart_model::{FilePath, GrowingSet, PageRange, PageSet, Trace};
@@ -100,7 +100,7 @@ fn is_read_from_a_device(trace: &Trace, file: &File, exclude: &[FilePath]) -> bo
         FileState::Deleted => file.mtime_ns >= began_ns,
         FileState::Present | FileState::Replaced | FileState::Unreachable => false,
     };
-    local && regular && !own && !is_excluded(&file.path, exclude)
+    local && regular && !own && !is_excluded(seen_at(file), exclude)
 }
 
 #[cfg(test)]

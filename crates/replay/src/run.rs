@@ -15,8 +15,9 @@ use crate::{report, ring};
 use headstart_model::machine::DeviceClass;
 use headstart_model::outcome::{ReplayReport, Skipped};
 use headstart_model::plan::{Plan, PlanDevice, PlanFile, RequestKind};
+use headstart_system::device::{DeviceFacts, optical_cost};
 use headstart_system::handle_opener::HandleOpener;
-use headstart_system::mounts::MountTable;
+use headstart_system::mounts::{Mount, MountTable};
 use headstart_system::path_resolver::PathResolver;
 use headstart_system::priority;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,6 +28,9 @@ use std::time::Duration;
 /// Devices that are served at once, each with up to 32 threads: more than a machine has disks that a start
 /// reads from. What a plan says of further ones waits for its turn.
 const MAX_DEVICES: usize = 8;
+
+/// File systems of media that are written once. Of others nobody asks sysfs what they lie on: a start waits.
+const ON_MEDIA: [&str; 4] = ["squashfs", "erofs", "iso9660", "udf"];
 
 /// Replays a plan, to its end or until stopped. Runs on a thread of its own.
 pub fn run(file: &PlanFile, options: &Options, shared: &Shared) -> ReplayReport {
@@ -41,7 +45,7 @@ pub fn run(file: &PlanFile, options: &Options, shared: &Shared) -> ReplayReport 
     let openers = openers(plan, &mounts);
     let works = shared
         .works
-        .get_or_init(|| share_out(plan, &openers, options, &mut skipped));
+        .get_or_init(|| share_out(plan, &openers, &mounts, options, &mut skipped));
     let each = descriptors_in_use() / works.len().clamp(1, MAX_DEVICES);
     let most_open = |shape: Shape| shape.most_open(shape.each_open(each));
     let mut in_use: Vec<usize> = works
@@ -234,6 +238,7 @@ fn openers(plan: Plan<'_>, mounts: &MountTable) -> Vec<Option<HandleOpener>> {
 fn share_out(
     plan: Plan<'_>,
     openers: &[Option<HandleOpener>],
+    mounts: &MountTable,
     options: &Options,
     skipped: &mut Skipped,
 ) -> Vec<Work> {
@@ -274,7 +279,7 @@ fn share_out(
             && requests.look_ups.is_empty()
             && requests.data.is_empty()
             && requests.beside.is_empty();
-        let planned = plan.device(index).filter(|_| !empty)?;
+        let planned = for_its_medium(plan.device(index).filter(|_| !empty)?, mounts);
         let [shape, _] = Device::planned(&planned, options);
         let order = Order::of(&planned, shape.threads);
         let look_ups = |requests| Queue::new(ahead::look_ups(requests, plan, order));
@@ -300,6 +305,21 @@ fn share_out(
         })
     };
     queues.into_iter().enumerate().filter_map(&mut work).collect()
+}
+
+/// A planned device, as what it is on now is asked: the image of a live system may have been learned on a USB
+/// stick and lie on an optical drive, whose one head must not go back and forth between requests.
+fn for_its_medium(mut planned: PlanDevice, mounts: &MountTable) -> PlanDevice {
+    let is_on_media = |mount: &&Mount| ON_MEDIA.contains(&mount.fstype.as_str());
+    let mount = mounts.lookup(planned.mount_point.as_bytes());
+    let mount = mount.filter(|_| !is_disk(&planned)).filter(is_on_media);
+    if mount
+        .and_then(DeviceFacts::of_mount)
+        .is_some_and(|facts| facts.is_optical())
+    {
+        planned.cost = optical_cost();
+    }
+    planned
 }
 
 fn is_disk(device: &PlanDevice) -> bool {

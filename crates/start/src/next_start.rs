@@ -3,19 +3,34 @@
 
 use crate::bypass;
 use headstart_model::machine::DeviceClass;
-use headstart_model::plan::PlanFile;
+use headstart_model::plan::{PlanDevice, PlanFile};
 use headstart_store::{KeyDir, State, Store};
+use headstart_system::device::DeviceFacts;
+use headstart_system::mounts::MountTable;
 
-/// Whether a start is to wait for a replay of this plan on a device that was measured as one head. What the
-/// plan itself says of a device may be a guess.
+/// Whether a start is to wait for a replay of this plan on a device that was measured as one head, or is an
+/// optical drive. What the plan itself says of a device may be a guess. The file systems of media have no UUID
+/// by which a measurement would be found.
 pub fn waits_on_one_head(store: &Store, plan: &PlanFile) -> bool {
     let Ok(plan) = plan.plan() else { return false };
-    let is_one_head = |uuid: &[u8; 16]| {
-        let stored = store.device_cost(uuid);
+    let is_measured = |device: &PlanDevice| {
+        let stored = store.device_cost(&device.uuid);
         stored.is_some_and(|stored| stored.cost.class == DeviceClass::Disk)
     };
-    let mut devices = (0..plan.device_count()).filter_map(|index| plan.device(index));
-    devices.any(|device| device.hold > 0 && is_one_head(&device.uuid))
+    let devices = (0..plan.device_count()).filter_map(|index| plan.device(index));
+    let held: Vec<PlanDevice> = devices.filter(|device| device.hold > 0).collect();
+    held.iter().any(is_measured) || held.iter().any(is_on_optical_drive)
+}
+
+fn is_on_optical_drive(device: &PlanDevice) -> bool {
+    let Ok(mounts) = MountTable::read() else {
+        return false;
+    };
+    let mount = mounts.lookup(device.mount_point.as_bytes());
+    let mount = mount.filter(|mount| mount.mount_point == device.mount_point);
+    mount
+        .and_then(DeviceFacts::of_mount)
+        .is_some_and(|facts| facts.is_optical())
 }
 
 /// This machine, where that decides: a bypass holds for one.

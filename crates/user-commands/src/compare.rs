@@ -2,8 +2,8 @@
 
 use crate::owners::{Named, Place, find, places};
 use anyhow::{Context, Result, bail};
-use headstart_compare::{Comparison, Input, compare, of_activity, wanted};
-use headstart_model::blocks::Part;
+use headstart_compare::{Comparison, Input, MediumReads, Orders, compare, of_activity, wanted};
+use headstart_model::blocks::{BlockRead, Part};
 use headstart_model::machine::ByteRange;
 use headstart_model::plan::PlanFile;
 use headstart_model::trace::{FileState, Trace};
@@ -19,8 +19,7 @@ use std::time::{Duration, Instant};
 /// Joins what devices read with whose it is and with a plan. Owners are looked for until `limit` has passed.
 pub fn reads(trace: &Trace, plan: Option<&PlanFile>, limit: Duration) -> Result<Comparison> {
     let progress = Progress::for_terminal();
-    let (reads, lost) = of_activity(trace)
-        .context("the trace does not tell what devices read: record it with `headstart record --chart`")?;
+    let (reads, lost) = reads_of(trace)?;
     let deadline = Instant::now() + limit;
     let mounts = MountTable::read().context("cannot read the mount table")?;
     let parts: Vec<Part> = places_of_trace(trace, &mounts)
@@ -48,6 +47,25 @@ pub fn reads(trace: &Trace, plan: Option<&PlanFile>, limit: Duration) -> Result<
         parts: &parts,
         plan,
     })?)
+}
+
+/// The reads that a trace recorded, and how many events were lost.
+fn reads_of(trace: &Trace) -> Result<(Vec<BlockRead>, u64)> {
+    of_activity(trace)
+        .context("the trace does not tell what devices read: record it with `headstart record --chart`")
+}
+
+/// What a medium read in two starts, with its files in one order and in another.
+pub fn orders(before: &Trace, after: &Trace) -> Result<Orders> {
+    let reads = |trace, which: &str| -> Result<MediumReads> {
+        let (reads, _) =
+            reads_of(trace).with_context(|| format!("the trace {which} the files were ordered"))?;
+        Ok(MediumReads::of(&reads))
+    };
+    Ok(Orders {
+        before: reads(before, "before")?,
+        after: reads(after, "after")?,
+    })
 }
 
 /// Looks for owners, and tells how far it is.

@@ -16,6 +16,8 @@ const INITRAMFS_TOOLS: Hook = (
     include_str!("../../../../packaging/initramfs-tools/scripts/local-bottom/headstart"),
     "rootmnt=/root init=/sbin/init",
 );
+/// The same hook as live-boot runs it, which has laid a layer in memory over its medium.
+const LIVE_BOOT: Hook = (INITRAMFS_TOOLS.0, "rootmnt=/root init=/sbin/init BOOT=live");
 const DRACUT: Hook = (
     include_str!("../../../../packaging/dracut/90headstart/headstart.sh"),
     "NEWROOT=/root",
@@ -144,6 +146,9 @@ fn the_hook_starts_headstart_and_has_the_real_init_wait_where_the_root_can_be_wr
         NOTHING,
         "the kernel that saves the memory of one that has crashed"
     );
+    let live = |cmdline| super::initramfs::hook(LIVE_BOOT, "y", cmdline, as_it_is);
+    assert_eq!(live("boot=live components quiet"), waits, "of a live medium");
+    assert_eq!(live("boot=live components quiet headstart=off"), NOTHING);
     // Nobody waits in a program that cannot be executed, or not to its end: the machine would not boot.
     for length in [Some(0), Some(200), Some(5000), None] {
         let change = |root: &Path, _: &Path| cut_off(root, length);

@@ -7,5 +7,6 @@ mod common;
 mod generator;
 mod init;
 mod initramfs;
+mod live;
 mod root;
 mod serve;

@@ -36,7 +36,13 @@ fn what_the_start_alone_looks_at_stays_amid_the_data() {
         draft.devices[0].hold = 3;
         let file = plan_file(&draft);
         let options = Options::new(Instant::now());
-        let works = share_out(file.plan().unwrap(), &[None], &options, &mut Skipped::default());
+        let works = share_out(
+            file.plan().unwrap(),
+            &[None],
+            &MountTable::default(),
+            &options,
+            &mut Skipped::default(),
+        );
         let kinds = |queue: &Queue| {
             queue
                 .requests
@@ -58,7 +64,13 @@ fn look_ups_behind_the_first_data_go_on_beside_it_where_no_head_moves() {
     for (cost, expected) in [(NETWORK, [1, 1, 1]), (DISK, [2, 1, 0])] {
         let file = plan_file(&draft(cost, vec![planned("/a")], requests.to_vec()));
         let options = Options::new(Instant::now());
-        let works = share_out(file.plan().unwrap(), &[None], &options, &mut Skipped::default());
+        let works = share_out(
+            file.plan().unwrap(),
+            &[None],
+            &MountTable::default(),
+            &options,
+            &mut Skipped::default(),
+        );
         let Passes {
             look_ups,
             data,

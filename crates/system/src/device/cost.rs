@@ -67,6 +67,12 @@ impl DeviceFacts {
                 true,
                 format!("{} hangs on iSCSI or Fibre Channel", self.disk),
             )
+        } else if self.is_optical() {
+            guess(
+                DeviceClass::Disk,
+                true,
+                format!("{} is, or lies on, an optical drive", self.disk),
+            )
         } else if VOLUMES.iter().any(|model| self.model.contains(model)) {
             guess(
                 DeviceClass::Network,
@@ -151,6 +157,7 @@ mod tests {
             (Network, true)
         );
         assert_eq!(class("nbd0", false, "", ""), (Network, true));
+        assert_eq!(class("sr0", false, "QEMU DVD-ROM", ""), (Disk, true));
         // virtio-blk says rotational without knowing.
         assert_eq!(
             class("vda", true, "", "/sys/devices/pci/virtio1/block/vda"),

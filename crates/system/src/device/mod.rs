@@ -6,12 +6,14 @@ mod cost;
 mod decompression;
 pub(crate) mod devices_below;
 mod lazily_filled;
+mod medium;
 mod probe;
 
 pub use classify::{Samples, classify};
 pub use cost::{Guess, default_cost};
 pub use decompression::decompression_rate;
 pub use devices_below::sequential_cutoff;
+pub use medium::{lies_in_memory, optical_cost};
 pub use probe::{Measured, ProbeError, ProbeOptions, probe, probe_node};
 
 use crate::mounts::Mount;

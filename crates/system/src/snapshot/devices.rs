@@ -110,8 +110,11 @@ impl<'a> DeviceTable<'a> {
             mount_point: mount.mount_point.clone(),
             guess,
         };
-        let (cost, first_touch) =
-            (self.options.costs)(&identity).unwrap_or_else(|| (default_cost(identity.guess.class), None));
+        let usual = || match &identity.facts {
+            Some(facts) => facts.usual_cost(),
+            None => default_cost(identity.guess.class),
+        };
+        let (cost, first_touch) = (self.options.costs)(&identity).unwrap_or_else(|| (usual(), None));
         let device = Device {
             major: mount.major,
             minor: mount.minor,

@@ -1,6 +1,6 @@
 //! `headstart compare`: what devices read during a start, and whether the plan had it.
 
-use crate::compare::{plan_of_trace, reads};
+use crate::compare::{orders, plan_of_trace, reads};
 use crate::files::{self, Any};
 use anyhow::{Result, bail};
 use headstart_inspect::compare::text;
@@ -20,7 +20,13 @@ use std::time::Duration;
 /// btrfs comes with look-ups, and a plan does not say what those read.
 ///
 /// The file systems of the trace have to be mounted, from the same devices as then. Device mapper and RAID
-/// devices are not looked into. Needs root. The document of --json is described in headstart-compare(5).
+/// devices are not looked into. Needs root.
+///
+/// With --after, what the medium read is set beside what it read once its files were in another order
+/// (`headstart export --order`), and what both take on a CD-ROM and on a USB stick: where the order does not
+/// pay, this says so.
+///
+/// The document of --json is described in headstart-compare(5).
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The trace of the start, recorded with --chart.
@@ -32,6 +38,9 @@ pub struct Args {
     /// The key whose plan it is, if it was given a name.
     #[arg(long, value_name = "KEY", value_parser = name, conflicts_with = "plan")]
     name: Option<Key>,
+    /// The trace of the same start with the files of the medium in another order.
+    #[arg(long, value_name = "TRACE", conflicts_with_all = ["plan", "name", "limit", "blocks"])]
+    after: Option<PathBuf>,
     /// Seconds after which the search for owners of blocks ends.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     limit: u64,
@@ -44,6 +53,12 @@ pub struct Args {
 
 pub fn run(args: Args, store: &Store) -> Result<()> {
     let trace = files::trace(&args.trace)?;
+    if let Some(after) = &args.after {
+        let orders = orders(&trace, &files::trace(after)?)?;
+        return args
+            .output_form
+            .print(&orders, || headstart_inspect::orders::text(&orders));
+    }
     let plan = match (&args.plan, &args.name) {
         (Some(path), _) => Some(plan(path)?),
         (None, Some(key)) => {
