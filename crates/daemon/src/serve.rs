@@ -75,6 +75,8 @@ pub struct Options {
     pub store: Store,
     /// One cold start in so many goes without a replay, to compare with; with 0 all are replayed.
     pub control_every: u32,
+    /// Whether they stay as frequent once a gain is shown.
+    pub fixed_rate: bool,
     /// A program whose start waited less than this for devices is not learned.
     pub least_wait: Duration,
     /// The directory that sums are told in, for who watches machines ([`crate::metrics`]).
