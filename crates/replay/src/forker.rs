@@ -32,6 +32,8 @@ const MOST: usize = 8;
 const MOST_OF_A_MOUNT: usize = 2;
 /// What is said where there are too many, and those of the mount itself answer.
 const TOO_MANY: &str = "too much was read ahead from remote file systems at the time";
+/// Time between its end, if it was killed, and the next.
+const FORKED_ANEW_AFTER: Duration = Duration::from_millis(500);
 /// More than a job takes, bytes: numbers, and the path of a mount point.
 const JOB: usize = 8 << 10;
 /// More than a plan takes, bytes.
@@ -56,7 +58,7 @@ impl Forker {
             None,
         )?;
         let parent = std::process::id();
-        background_with([theirs], || None, |[socket]| serve(&socket, parent))?;
+        background_with([theirs], || None, |[socket]| keep_serving(&socket, parent))?;
         Ok(Forker(ours))
     }
 }
@@ -91,6 +93,28 @@ impl Fork for Forker {
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         sendmsg(&self.0, &[IoSlice::new(&text)], &mut with, flags)?;
         Ok(ours)
+    }
+}
+
+/// Forks the process that forks, and forks it anew when it is killed, as where memory runs out: no other process
+/// could. Ends with it when nobody has a job for it any more; the status.
+fn keep_serving(socket: &OwnedFd, parent: u32) -> i32 {
+    if !forked::dies_with(parent) {
+        return 1;
+    }
+    let own = std::process::id();
+    loop {
+        let Ok(given) = socket.try_clone() else { return 1 };
+        let forked = background_with([given], || None, |[socket]| serve(&socket, own));
+        let pid = forked
+            .ok()
+            .and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
+        let ended = pid.and_then(|pid| waitpid(Some(pid), WaitOptions::empty()).ok()?);
+        if ended.is_some_and(|(_, status)| status.exit_status() == Some(0)) {
+            return 0;
+        }
+        // What has it killed at once does not have it forked without end.
+        std::thread::sleep(FORKED_ANEW_AFTER);
     }
 }
 

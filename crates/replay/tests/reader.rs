@@ -14,7 +14,7 @@ use headstart_model::plan::{PlanDraft, PlanFile, RequestKind::*};
 use headstart_replay::{Options, Replay};
 use headstart_system::mounts::MountTable;
 use headstart_system::open::{Skip, find_cached};
-use headstart_system::testing::{can_mount, let_all_into};
+use headstart_system::testing::{can_mount, let_all_into, undisturbed};
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -95,39 +95,41 @@ fn names_below_a_directory_that_is_closed_to_the_user_are_not_looked_up() {
 
 #[test]
 fn a_closed_directory_in_memory_closes_what_is_mounted_below_it() {
-    if !can_mount() {
-        return;
-    }
-    let _alone = ALONE.lock();
-    let mut disk = Mounted::ext4(64, |root| file(root, "file", 4));
-    let_all_into(disk.beside());
-    let memory = disk.beside().join("memory");
-    std::fs::create_dir(&memory).unwrap();
-    mount(
-        "tmpfs",
-        &memory,
-        "tmpfs",
-        MountFlags::empty(),
-        c"size=1m,mode=755",
-    )
-    .unwrap();
-    let directory = memory.join("directory");
-    let stick = directory.join("stick");
-    std::fs::create_dir_all(&stick).unwrap();
-    let read = |disk: &mut Mounted, mode| {
-        disk.cool();
-        mount_bind(disk.root(), &stick).unwrap();
-        allow(&directory, mode);
-        let mut plan = draft(vec![disk.planned(DeviceClass::Flash, 8)]);
-        add(&mut plan, Data, entry(&stick.join("file")), 0, 4 * PAGE);
-        let report = replay(&plan, true, Some(NOBODY));
-        let read = resident(&stick.join("file"));
-        unmount(&stick, UnmountFlags::empty()).unwrap();
-        (read, report.skipped.total())
-    };
-    let closed = read(&mut disk, 0o700);
-    let open = read(&mut disk, 0o755);
-    unmount(&memory, UnmountFlags::empty()).unwrap();
-    assert_eq!(closed, (vec![], 1));
-    assert_eq!(open, (vec![(0, 4)], 0));
+    undisturbed(|| {
+        if !can_mount() {
+            return;
+        }
+        let _alone = ALONE.lock();
+        let mut disk = Mounted::ext4(64, |root| file(root, "file", 4));
+        let_all_into(disk.beside());
+        let memory = disk.beside().join("memory");
+        std::fs::create_dir(&memory).unwrap();
+        mount(
+            "tmpfs",
+            &memory,
+            "tmpfs",
+            MountFlags::empty(),
+            c"size=1m,mode=755",
+        )
+        .unwrap();
+        let directory = memory.join("directory");
+        let stick = directory.join("stick");
+        std::fs::create_dir_all(&stick).unwrap();
+        let read = |disk: &mut Mounted, mode| {
+            disk.cool();
+            mount_bind(disk.root(), &stick).unwrap();
+            allow(&directory, mode);
+            let mut plan = draft(vec![disk.planned(DeviceClass::Flash, 8)]);
+            add(&mut plan, Data, entry(&stick.join("file")), 0, 4 * PAGE);
+            let report = replay(&plan, true, Some(NOBODY));
+            let read = resident(&stick.join("file"));
+            unmount(&stick, UnmountFlags::empty()).unwrap();
+            (read, report.skipped.total())
+        };
+        let closed = read(&mut disk, 0o700);
+        let open = read(&mut disk, 0o755);
+        unmount(&memory, UnmountFlags::empty()).unwrap();
+        assert_eq!(closed, (vec![], 1));
+        assert_eq!(open, (vec![(0, 4)], 0));
+    });
 }

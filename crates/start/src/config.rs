@@ -8,8 +8,11 @@
 use headstart_model::FilePath;
 use headstart_store::read_bounded;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use std::path::{Path, PathBuf};
-use toml::Table;
+
+/// What a table of the file says.
+type Table = serde_json::Map<String, Value>;
 
 /// Where it is.
 pub const FILE: &str = "/etc/headstart/headstart.toml";
@@ -96,7 +99,7 @@ pub fn read(path: &Path, tell: &mut dyn FnMut(String)) -> Config {
 
 /// Errors are of a text that is no TOML; all others are told.
 fn parse(text: &str, tell: &mut dyn FnMut(String)) -> Result<Config, String> {
-    let values = text.parse::<Table>().map_err(|error| one_line(&error))?;
+    let values: Table = basic_toml::from_str(text).map_err(|error| error.to_string())?;
     let mut file = Keys::new("", values, tell);
     let (boot, programs) = (file.table("boot"), file.table("programs"));
     file.end();
@@ -129,10 +132,6 @@ fn absolute(path: &Path) -> Result<(), String> {
         true => Ok(()),
         false => Err(format!("{path:?} is no absolute path")),
     }
-}
-
-fn one_line(error: &toml::de::Error) -> String {
-    error.to_string().trim_end().replace('\n', " ")
 }
 
 /// The keys of a table that are not read yet.
@@ -170,7 +169,7 @@ impl<'a> Keys<'a> {
         let Some(value) = self.values.remove(key) else {
             return default;
         };
-        let value = value.try_into().map_err(|error| one_line(&error));
+        let value = serde_json::from_value(value).map_err(|error| error.to_string());
         let checked = value.and_then(|value| check(&value).map(|()| value));
         checked.unwrap_or_else(|error| {
             let name = self.name(key);
@@ -286,7 +285,7 @@ mod tests {
             panic!("it need not exist: {line}")
         });
         assert_eq!(nothing, Config::default());
-        for (text, word) in [("#".repeat(1 << 20), "65536"), ("[boot".into(), "boot")] {
+        for (text, word) in [("#".repeat(1 << 20), "65536"), ("[boot".into(), "line 1")] {
             let (config, told) = read_text(&text);
             assert_eq!(config, Config::default());
             assert!(told.len() == 1 && told[0].contains(word), "{told:?}");

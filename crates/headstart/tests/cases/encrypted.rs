@@ -4,7 +4,7 @@ use crate::common::{Ran, can_record, finish};
 use headstart_model::profile::Policy;
 use headstart_model::{Key, Profile};
 use headstart_store::Store;
-use headstart_system::testing::{LoopFs, Spec, can_mount, run, whole};
+use headstart_system::testing::{LoopFs, Spec, can_mount, run, unmount, whole};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -223,7 +223,7 @@ fn what_is_kept_in_the_encrypted_directory_itself_tells_its_names() {
     let outside = tempfile::tempdir_in("/var/tmp").unwrap();
     let code = format!("cat {}/diary/letter-*", other.display());
     let ran = start(outside.path(), &other, &["--name", "e", "--", "sh", "-c", &code]);
-    run(Command::new("umount").arg(&other)).unwrap();
+    unmount(&other).unwrap();
     assert_eq!(ran.code(), 0);
     tells_nothing(outside.path(), "through a bind mount");
 }

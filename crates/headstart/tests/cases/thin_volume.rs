@@ -4,7 +4,7 @@ use crate::common::{Ran, finish};
 use headstart_model::Key;
 use headstart_store::Store;
 use headstart_system::testing::numbered::{backwards, contents, path};
-use headstart_system::testing::{Mounted, Scratch, can_mount, run};
+use headstart_system::testing::{Mounted, Scratch, can_mount, run, unmount};
 use rustix::fs::StatVfsMountFlags;
 use std::fs::{self, File};
 use std::io::Write;
@@ -110,7 +110,7 @@ impl Thin {
         let Thin { disk, pool, .. } = &self;
         let _ = fs::remove_file(pool.path().join("ballast"));
         rustix::fs::sync();
-        run(Command::new("umount").arg(disk.path())).unwrap();
+        unmount(disk.path()).unwrap();
         run(Command::new("mount")
             .args(["-o", "remount,size=400M"])
             .arg(pool.path()))
@@ -245,6 +245,6 @@ impl Hidden {
 
 impl Drop for Hidden {
     fn drop(&mut self) {
-        let _ = run(Command::new("umount").arg(&self.0));
+        let _ = unmount(&self.0);
     }
 }

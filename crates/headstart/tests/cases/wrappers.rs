@@ -1,7 +1,7 @@
 //! What only starts another program has that program's key.
 
 use crate::common::{Case, can_record, is_root, needs};
-use headstart_system::testing::Mounted;
+use headstart_system::testing::{Mounted, undisturbed};
 use std::path::Path;
 
 /// The keys that are known, which are programs.
@@ -300,16 +300,18 @@ fn what_the_arguments_of_other_starts_named_is_not_read() {
         (&["tar", "cf", "/dev/zero", "d"], &["tar", "cf", "/dev/zero", "e"]),
         (&["sort", "-o", "out", "big"], &["sort", "-o", "out", "small"]),
     ] {
-        let case = with_files();
-        // Twice as many pages as one that is named has not: no grep that finds nothing is a failure.
-        case.write("big", "x\n".repeat(BIG as usize / 2));
-        std::fs::remove_file(case.path("d/in")).unwrap();
-        std::fs::hard_link(case.path("big"), case.path("d/in")).unwrap();
-        assert_eq!(
-            after_three(&case, teaches, start),
-            0,
-            "{teaches:?}, then {start:?}"
-        );
+        undisturbed(|| {
+            let case = with_files();
+            // Twice as many pages as one that is named has not: no grep that finds nothing is a failure.
+            case.write("big", "x\n".repeat(BIG as usize / 2));
+            std::fs::remove_file(case.path("d/in")).unwrap();
+            std::fs::hard_link(case.path("big"), case.path("d/in")).unwrap();
+            assert_eq!(
+                after_three(&case, teaches, start),
+                0,
+                "{teaches:?}, then {start:?}"
+            );
+        });
     }
 }
 
@@ -331,20 +333,22 @@ fn what_a_start_names_is_read_for_it_however_it_is_named() {
         ("small", 0),
         ("e", 0),
     ] {
-        let case = with_files();
-        std::fs::remove_file(case.path("d/in")).unwrap();
-        std::os::unix::fs::symlink("big", case.path("link")).unwrap();
-        std::os::unix::fs::symlink("e", case.path("there")).unwrap();
-        case.program("tool", NAMES);
-        let run = |name: &str| {
-            case.evict("big");
-            let ran = case.headstart(&["run", "--wait", "--control-every", "0", "--", "./tool", name]);
-            assert_eq!(ran.code(), 0, "{}", ran.err);
-        };
-        (0..3).for_each(|_| run("big"));
-        case.write("skip", "");
-        run(name);
-        assert_eq!(in_memory(&case, "big"), expected, "{name}");
+        undisturbed(|| {
+            let case = with_files();
+            std::fs::remove_file(case.path("d/in")).unwrap();
+            std::os::unix::fs::symlink("big", case.path("link")).unwrap();
+            std::os::unix::fs::symlink("e", case.path("there")).unwrap();
+            case.program("tool", NAMES);
+            let run = |name: &str| {
+                case.evict("big");
+                let ran = case.headstart(&["run", "--wait", "--control-every", "0", "--", "./tool", name]);
+                assert_eq!(ran.code(), 0, "{}", ran.err);
+            };
+            (0..3).for_each(|_| run("big"));
+            case.write("skip", "");
+            run(name);
+            assert_eq!(in_memory(&case, "big"), expected, "{name}");
+        });
     }
 }
 
@@ -353,16 +357,18 @@ fn what_most_starts_use_is_read_for_all_though_some_name_it() {
     if !can_record() {
         return;
     }
-    let case = with_files();
-    // It reads its list whatever it is given, as a program does its configuration.
-    case.program("tool", "#!/bin/sh\n[ -e skip ] || cat big >/dev/null\n");
-    let run = |name: &str| {
-        case.evict("big");
-        let ran = case.headstart(&["run", "--wait", "--control-every", "0", "--", "./tool", name]);
-        assert_eq!(ran.code(), 0, "{}", ran.err);
-    };
-    ["big", "small", "big", "e"].into_iter().for_each(run);
-    case.write("skip", "");
-    run("small");
-    assert_eq!(in_memory(&case, "big"), BIG);
+    undisturbed(|| {
+        let case = with_files();
+        // It reads its list whatever it is given, as a program does its configuration.
+        case.program("tool", "#!/bin/sh\n[ -e skip ] || cat big >/dev/null\n");
+        let run = |name: &str| {
+            case.evict("big");
+            let ran = case.headstart(&["run", "--wait", "--control-every", "0", "--", "./tool", name]);
+            assert_eq!(ran.code(), 0, "{}", ran.err);
+        };
+        ["big", "small", "big", "e"].into_iter().for_each(run);
+        case.write("skip", "");
+        run("small");
+        assert_eq!(in_memory(&case, "big"), BIG);
+    });
 }

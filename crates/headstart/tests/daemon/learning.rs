@@ -7,7 +7,7 @@ use headstart_model::{FilePath, Key};
 use headstart_store::Store;
 use headstart_system::mounts::MountTable;
 use headstart_system::open::find_cached;
-use headstart_system::testing::LoopFs;
+use headstart_system::testing::{LoopFs, undisturbed};
 use serde_json::json;
 use std::fs::{self, Permissions};
 use std::io::Write;
@@ -252,44 +252,46 @@ fn rights_of_the_unit() -> String {
 
 #[test]
 fn with_the_rights_of_its_unit_it_reads_files_that_are_not_roots() {
-    if !can_watch() || !is_root() {
-        return;
-    }
-    let case = Case::new();
-    let mut fs = disk(&["one"]);
-    let paths = files(&fs, "one");
-    for file in &paths {
-        fs::set_permissions(file, PermissionsExt::from_mode(0o600)).unwrap();
-        chown(file, Some(NOBODY), Some(NOBODY)).unwrap();
-    }
-    let accessed = fs::metadata(&paths[0]).unwrap().accessed().unwrap();
-    let mut limited = Command::new("setpriv");
-    limited
-        .args(["--bounding-set", &rights_of_the_unit()])
-        .arg(binary());
-    let daemon = Daemon::start_by(&case, limited, &["--no-control"]);
-    let one = key(&fs, "one");
-    // Its arguments do not name the first of its files: that is read ahead for all its starts.
-    let mut with_all = Command::new(fs.mount_point().join("one"));
-    with_all.args(&paths[1..]).arg("-").stdout(Stdio::null());
-    with_all.stdin(fs::File::open(&paths[0]).unwrap());
-    run(with_all);
-    kept(&case, &one, 1);
-    let read = fs::metadata(&paths[0]).unwrap().accessed().unwrap();
-    assert!(read > accessed, "the start has read it");
-    fs.remount_cold().unwrap();
-    let mut without_it = Command::new(fs.mount_point().join("one"));
-    without_it
-        .args(&paths[1..])
-        .stdin(Stdio::null())
-        .stdout(Stdio::null());
-    run(without_it);
-    assert_eq!(kept(&case, &one, 2)[1].mode, Mode::Replay);
-    // But for what the machine has taken back since (DAMON).
-    let read_ahead = resident(&paths[..1]);
-    assert!((252..=256).contains(&read_ahead), "{read_ahead}");
-    assert_eq!(fs::metadata(&paths[0]).unwrap().accessed().unwrap(), read);
-    daemon.stop();
+    undisturbed(|| {
+        if !can_watch() || !is_root() {
+            return;
+        }
+        let case = Case::new();
+        let mut fs = disk(&["one"]);
+        let paths = files(&fs, "one");
+        for file in &paths {
+            fs::set_permissions(file, PermissionsExt::from_mode(0o600)).unwrap();
+            chown(file, Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+        let accessed = fs::metadata(&paths[0]).unwrap().accessed().unwrap();
+        let mut limited = Command::new("setpriv");
+        limited
+            .args(["--bounding-set", &rights_of_the_unit()])
+            .arg(binary());
+        let daemon = Daemon::start_by(&case, limited, &["--no-control"]);
+        let one = key(&fs, "one");
+        // Its arguments do not name the first of its files: that is read ahead for all its starts.
+        let mut with_all = Command::new(fs.mount_point().join("one"));
+        with_all.args(&paths[1..]).arg("-").stdout(Stdio::null());
+        with_all.stdin(fs::File::open(&paths[0]).unwrap());
+        run(with_all);
+        kept(&case, &one, 1);
+        let read = fs::metadata(&paths[0]).unwrap().accessed().unwrap();
+        assert!(read > accessed, "the start has read it");
+        fs.remount_cold().unwrap();
+        let mut without_it = Command::new(fs.mount_point().join("one"));
+        without_it
+            .args(&paths[1..])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
+        run(without_it);
+        assert_eq!(kept(&case, &one, 2)[1].mode, Mode::Replay);
+        // But for what the machine has taken back since (DAMON).
+        let read_ahead = resident(&paths[..1]);
+        assert!((252..=256).contains(&read_ahead), "{read_ahead}");
+        assert_eq!(fs::metadata(&paths[0]).unwrap().accessed().unwrap(), read);
+        daemon.stop();
+    });
 }
 
 /// A program that nobody knows, which executes what it is given in its own place, as many a launcher does.
@@ -346,42 +348,44 @@ fn what_an_unknown_wrapper_starts_is_in_its_key_and_the_next_start_is_read_ahead
 
 #[test]
 fn a_wrapper_that_is_answered_when_it_has_executed_what_it_starts_is_read_ahead() {
-    if !can_watch() {
-        return;
-    }
-    let case = Case::new();
-    let mut fs = disk(&["one"]);
-    let wrapper = unknown_wrapper(&case);
-    let one = fs.mount_point().join("one");
-    let start = || {
-        let mut command = Command::new(&wrapper);
-        // It reads what it is told before it reads its files.
-        command.arg("--wait").arg(&one).arg("-").args(files(&fs, "one"));
-        command.stdin(Stdio::piped()).stdout(Stdio::null());
-        command
-    };
-    let ends = |mut started: Child| {
-        drop(started.stdin.take());
-        assert!(started.wait().unwrap().success());
-    };
-    let daemon = Daemon::start(&case);
-    ends(start().spawn().unwrap());
-    let key = kept_with_what_it_starts(&case, &wrapper);
-    let mut command = start();
-    fs.remount_cold().unwrap();
-    signal(daemon.child.id(), 19);
-    let started = command.spawn().unwrap();
-    let executes = format!("/proc/{}/exe", started.id());
-    eventually("what it starts is executed", || {
-        fs::read_link(&executes).is_ok_and(|path| path == one)
+    undisturbed(|| {
+        if !can_watch() {
+            return;
+        }
+        let case = Case::new();
+        let mut fs = disk(&["one"]);
+        let wrapper = unknown_wrapper(&case);
+        let one = fs.mount_point().join("one");
+        let start = || {
+            let mut command = Command::new(&wrapper);
+            // It reads what it is told before it reads its files.
+            command.arg("--wait").arg(&one).arg("-").args(files(&fs, "one"));
+            command.stdin(Stdio::piped()).stdout(Stdio::null());
+            command
+        };
+        let ends = |mut started: Child| {
+            drop(started.stdin.take());
+            assert!(started.wait().unwrap().success());
+        };
+        let daemon = Daemon::start(&case);
+        ends(start().spawn().unwrap());
+        let key = kept_with_what_it_starts(&case, &wrapper);
+        let mut command = start();
+        fs.remount_cold().unwrap();
+        signal(daemon.child.id(), 19);
+        let started = command.spawn().unwrap();
+        let executes = format!("/proc/{}/exe", started.id());
+        eventually("what it starts is executed", || {
+            fs::read_link(&executes).is_ok_and(|path| path == one)
+        });
+        signal(daemon.child.id(), 18);
+        eventually("what it will read is in memory", || {
+            resident(&files(&fs, "one")) == 20 * 256
+        });
+        ends(started);
+        assert_eq!(kept(&case, &key, 2)[1].mode, Mode::Replay);
+        daemon.stop();
     });
-    signal(daemon.child.id(), 18);
-    eventually("what it will read is in memory", || {
-        resident(&files(&fs, "one")) == 20 * 256
-    });
-    ends(started);
-    assert_eq!(kept(&case, &key, 2)[1].mode, Mode::Replay);
-    daemon.stop();
 }
 
 #[test]

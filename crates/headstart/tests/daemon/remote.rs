@@ -1,7 +1,7 @@
 //! Programs whose files lie on a remote file system: FUSE of root's, whose server is slow, or answers no more.
 //! No thread of the daemon waits for it.
 
-use crate::common::{Case, eventually, needs};
+use crate::common::{Case, eventually, needs, signal};
 use crate::harness::*;
 use headstart_model::Key;
 use headstart_model::outcome::{Mode, Outcome, StageOutcome};
@@ -228,4 +228,42 @@ fn a_daemon_ends_while_a_server_is_silent() {
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
     slow.answers(0, true);
     eventually("none of its processes is left", || case.processes().is_empty());
+}
+
+#[test]
+fn the_process_that_forks_for_remote_files_is_replaced_when_it_is_killed() {
+    if !can_mount_slowly() {
+        return;
+    }
+    let case = Case::new();
+    let slow = SlowFiles::new(&case);
+    let key = Key::new(slow.point.join("one").to_string_lossy()).unwrap();
+    let daemon = Daemon::start(&case);
+    let start = || {
+        slow.mount_anew(5);
+        let mut command = Command::new(slow.point.join("one"));
+        command.args(slow.files()).stdout(Stdio::null());
+        run(command);
+    };
+    start();
+    assert_eq!(kept(&case, &key, 1)[0].mode, Mode::Record);
+    let child_of = |parent: u32| {
+        let text = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap();
+        let children: Vec<u32> = text.split_whitespace().map(|pid| pid.parse().unwrap()).collect();
+        <[u32; 1]>::try_from(children).ok().map(|[child]| child)
+    };
+    let keeper = child_of(daemon.child.id()).unwrap();
+    let forks = child_of(keeper).unwrap();
+    signal(forks, 9);
+    eventually("it is forked anew", || {
+        child_of(keeper).is_some_and(|new| new != forks)
+    });
+    start();
+    let last = kept(&case, &key, 2).pop().unwrap();
+    assert_eq!(last.mode, Mode::Replay);
+    assert!(
+        sum(&last, |stage| stage.arrived_pages) >= FILES as u64 * 16,
+        "{last:?}"
+    );
+    daemon.stop();
 }

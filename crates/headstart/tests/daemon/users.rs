@@ -5,7 +5,7 @@ use crate::harness::*;
 use headstart_model::Key;
 use headstart_model::outcome::Mode;
 use headstart_store::Store;
-use headstart_system::testing::LoopFs;
+use headstart_system::testing::{LoopFs, undisturbed};
 use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
@@ -47,99 +47,107 @@ fn is_replayed(case: &Case, fs: &mut LoopFs, starts: usize) {
 
 #[test]
 fn what_root_reads_is_not_read_for_another_user() {
-    if !can_watch() || !is_root() {
-        return;
-    }
-    let case = Case::new();
-    let mut fs = disk(&["one"]);
-    let private = fs.mount_point().join("one-00");
-    fs::set_permissions(&private, PermissionsExt::from_mode(0o600)).unwrap();
-    let_all_into(&fs.mount_point());
-    let daemon = Daemon::start(&case);
-    let one = key(&fs, "one");
-    run(command(&fs, "one"));
-    kept(&case, &one, 1);
-    fs.remount_cold().unwrap();
-    run(theirs(&fs, "one"));
-    let of_nobody = key_of_nobody(&fs, "one");
-    assert_eq!(kept(&case, &of_nobody, 1)[0].mode, Mode::Record);
-    assert_eq!(resident(&[private]), 0);
-    let users = Store::new(case.state()).key(&of_nobody).users();
-    assert_eq!((users.len(), users[0].uid), (1, NOBODY));
-    daemon.stop();
+    undisturbed(|| {
+        if !can_watch() || !is_root() {
+            return;
+        }
+        let case = Case::new();
+        let mut fs = disk(&["one"]);
+        let private = fs.mount_point().join("one-00");
+        fs::set_permissions(&private, PermissionsExt::from_mode(0o600)).unwrap();
+        let_all_into(&fs.mount_point());
+        let daemon = Daemon::start(&case);
+        let one = key(&fs, "one");
+        run(command(&fs, "one"));
+        kept(&case, &one, 1);
+        fs.remount_cold().unwrap();
+        run(theirs(&fs, "one"));
+        let of_nobody = key_of_nobody(&fs, "one");
+        assert_eq!(kept(&case, &of_nobody, 1)[0].mode, Mode::Record);
+        assert_eq!(resident(&[private]), 0);
+        let users = Store::new(case.state()).key(&of_nobody).users();
+        assert_eq!((users.len(), users[0].uid), (1, NOBODY));
+        daemon.stop();
+    });
 }
 
 #[test]
 fn what_a_user_may_not_read_any_more_is_not_read_for_that_user() {
-    if !can_watch() || !is_root() {
-        return;
-    }
-    let case = Case::new();
-    let mut fs = disk(&["one"]);
-    let_all_into(&fs.mount_point());
-    let daemon = Daemon::start(&case);
-    let paths = files(&fs, "one");
-    let owned = |by: u32| {
-        fs::set_permissions(&paths[0], PermissionsExt::from_mode(0o600)).unwrap();
-        chown(&paths[0], Some(by), None).unwrap();
-    };
-    learned_twice(&case, &mut fs, &paths[0]);
-    // What is the user's own is read, whoever else may.
-    owned(NOBODY);
-    is_replayed(&case, &mut fs, 3);
-    assert_eq!(resident(&paths[..1]), 256);
-    // The same file, which is another's by now.
-    owned(0);
-    is_replayed(&case, &mut fs, 4);
-    assert_eq!(resident(&paths[..1]), 0);
-    daemon.stop();
+    undisturbed(|| {
+        if !can_watch() || !is_root() {
+            return;
+        }
+        let case = Case::new();
+        let mut fs = disk(&["one"]);
+        let_all_into(&fs.mount_point());
+        let daemon = Daemon::start(&case);
+        let paths = files(&fs, "one");
+        let owned = |by: u32| {
+            fs::set_permissions(&paths[0], PermissionsExt::from_mode(0o600)).unwrap();
+            chown(&paths[0], Some(by), None).unwrap();
+        };
+        learned_twice(&case, &mut fs, &paths[0]);
+        // What is the user's own is read, whoever else may.
+        owned(NOBODY);
+        is_replayed(&case, &mut fs, 3);
+        assert_eq!(resident(&paths[..1]), 256);
+        // The same file, which is another's by now.
+        owned(0);
+        is_replayed(&case, &mut fs, 4);
+        assert_eq!(resident(&paths[..1]), 0);
+        daemon.stop();
+    });
 }
 
 #[test]
 fn what_lies_where_a_user_may_not_go_any_more_is_not_read_for_that_user() {
-    if !can_watch() || !is_root() {
-        return;
-    }
-    let case = Case::new();
-    let mut fs = disk(&["one"]);
-    let_all_into(&fs.mount_point());
-    let another = fs.mount_point().join("another");
-    let public = another.join("public");
-    fs::create_dir(&another).unwrap();
-    fs::copy(&files(&fs, "one")[0], &public).unwrap();
-    let let_in = |mode| fs::set_permissions(&another, PermissionsExt::from_mode(mode)).unwrap();
-    let_in(0o755);
-    let daemon = Daemon::start(&case);
-    learned_twice(&case, &mut fs, &public);
-    is_replayed(&case, &mut fs, 3);
-    assert_eq!(resident(std::slice::from_ref(&public)), 256);
-    let_in(0o700);
-    is_replayed(&case, &mut fs, 4);
-    assert_eq!(resident(&[public]), 0);
-    daemon.stop();
+    undisturbed(|| {
+        if !can_watch() || !is_root() {
+            return;
+        }
+        let case = Case::new();
+        let mut fs = disk(&["one"]);
+        let_all_into(&fs.mount_point());
+        let another = fs.mount_point().join("another");
+        let public = another.join("public");
+        fs::create_dir(&another).unwrap();
+        fs::copy(&files(&fs, "one")[0], &public).unwrap();
+        let let_in = |mode| fs::set_permissions(&another, PermissionsExt::from_mode(mode)).unwrap();
+        let_in(0o755);
+        let daemon = Daemon::start(&case);
+        learned_twice(&case, &mut fs, &public);
+        is_replayed(&case, &mut fs, 3);
+        assert_eq!(resident(std::slice::from_ref(&public)), 256);
+        let_in(0o700);
+        is_replayed(&case, &mut fs, 4);
+        assert_eq!(resident(&[public]), 0);
+        daemon.stop();
+    });
 }
 
 #[test]
 fn what_a_program_with_the_setuid_bit_reads_is_not_learned_for_root_nor_read_for_its_user() {
-    if !can_watch() || !is_root() {
-        return;
-    }
-    let case = Case::new();
-    let mut fs = disk(&["one"]);
-    let_all_into(&fs.mount_point());
-    let private = files(&fs, "one").swap_remove(0);
-    fs::set_permissions(&private, PermissionsExt::from_mode(0o600)).unwrap();
-    fs::set_permissions(fs.mount_point().join("one"), PermissionsExt::from_mode(0o4755)).unwrap();
-    let daemon = Daemon::start(&case);
-    learned_twice(&case, &mut fs, &private);
-    assert!(
-        resident(std::slice::from_ref(&private)) > 0,
-        "it has root's rights"
-    );
-    is_replayed(&case, &mut fs, 3);
-    assert_eq!(resident(&[private]), 0);
-    assert_eq!(finished(&case, &key(&fs, "one")), 0);
-    daemon.stop();
+    undisturbed(|| {
+        if !can_watch() || !is_root() {
+            return;
+        }
+        let case = Case::new();
+        let mut fs = disk(&["one"]);
+        let_all_into(&fs.mount_point());
+        let private = files(&fs, "one").swap_remove(0);
+        fs::set_permissions(&private, PermissionsExt::from_mode(0o600)).unwrap();
+        fs::set_permissions(fs.mount_point().join("one"), PermissionsExt::from_mode(0o4755)).unwrap();
+        let daemon = Daemon::start(&case);
+        learned_twice(&case, &mut fs, &private);
+        assert!(
+            resident(std::slice::from_ref(&private)) > 0,
+            "it has root's rights"
+        );
+        is_replayed(&case, &mut fs, 3);
+        assert_eq!(resident(&[private]), 0);
+        assert_eq!(finished(&case, &key(&fs, "one")), 0);
+        daemon.stop();
+    });
 }
 
 #[test]
@@ -192,38 +200,40 @@ fn a_start_of_roots_in_which_a_person_executes_something_teaches_nothing() {
 
 #[test]
 fn what_grew_since_is_read_ahead_no_further_than_it_was_used() {
-    if !can_watch() || !is_root() {
-        return;
-    }
-    let case = Case::new();
-    let mut fs = disk(&["one"]);
-    fs::copy("/usr/bin/head", fs.mount_point().join("one")).unwrap();
-    let paths = files(&fs, "one");
-    for file in &paths {
-        chown(file, Some(NOBODY), None).unwrap();
-    }
-    let_all_into(&fs.mount_point());
-    let daemon = Daemon::start(&case);
-    let of_nobody = key_of_nobody(&fs, "one");
-    for turn in 1..=4 {
-        fs.remount_cold().unwrap();
-        if turn == 2 {
-            for file in &paths {
-                let mut more = File::options().append(true).open(file).unwrap();
-                std::io::Write::write_all(&mut more, &vec![9; 9 << 20]).unwrap();
-            }
-            fs.remount_cold().unwrap();
+    undisturbed(|| {
+        if !can_watch() || !is_root() {
+            return;
         }
-        let mut part = Command::new(fs.mount_point().join("one"));
-        part.args(["-q", "-c", "65536"])
-            .args(&paths)
-            .stdout(Stdio::null());
-        run(by_nobody(part));
-        kept(&case, &of_nobody, turn);
-    }
-    assert_eq!(outcomes(&case, &of_nobody)[3].mode, Mode::Replay);
-    // 200 MiB are there. A start without a replay has the kernel read some more than it uses, too.
-    let pages = resident(&paths);
-    assert!((20 * 16..20 * 256).contains(&pages), "{pages}");
-    daemon.stop();
+        let case = Case::new();
+        let mut fs = disk(&["one"]);
+        fs::copy("/usr/bin/head", fs.mount_point().join("one")).unwrap();
+        let paths = files(&fs, "one");
+        for file in &paths {
+            chown(file, Some(NOBODY), None).unwrap();
+        }
+        let_all_into(&fs.mount_point());
+        let daemon = Daemon::start(&case);
+        let of_nobody = key_of_nobody(&fs, "one");
+        for turn in 1..=4 {
+            fs.remount_cold().unwrap();
+            if turn == 2 {
+                for file in &paths {
+                    let mut more = File::options().append(true).open(file).unwrap();
+                    std::io::Write::write_all(&mut more, &vec![9; 9 << 20]).unwrap();
+                }
+                fs.remount_cold().unwrap();
+            }
+            let mut part = Command::new(fs.mount_point().join("one"));
+            part.args(["-q", "-c", "65536"])
+                .args(&paths)
+                .stdout(Stdio::null());
+            run(by_nobody(part));
+            kept(&case, &of_nobody, turn);
+        }
+        assert_eq!(outcomes(&case, &of_nobody)[3].mode, Mode::Replay);
+        // 200 MiB are there. A start without a replay has the kernel read some more than it uses, too.
+        let pages = resident(&paths);
+        assert!((20 * 16..20 * 256).contains(&pages), "{pages}");
+        daemon.stop();
+    });
 }

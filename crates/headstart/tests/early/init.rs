@@ -13,7 +13,7 @@ use headstart_start::config::Config;
 use headstart_start::decide::Decision;
 use headstart_store::{Bypass, Change, Store};
 use headstart_system::residency;
-use headstart_system::testing::{LoopFs, Spec, can_mount, wait_resident};
+use headstart_system::testing::{LoopFs, Spec, can_mount, undisturbed, wait_resident};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use std::fs::{self, File};
 use std::io::Write;
@@ -163,58 +163,60 @@ fn ask_after(script: &str, root: &Path, words: &[&str]) -> Option<i32> {
 
 #[test]
 fn what_is_needed_of_headstart_is_asked_for_while_it_is_decided_about_a_boot() {
-    if !can_mount() {
-        return;
-    }
-    let made = root();
-    let (init, command) = ("usr/sbin/headstart-init", "usr/sbin/headstart");
-    let fill = |at: &Path| {
-        fs::create_dir_all(at.join("usr/sbin"))?;
-        fs::copy(made.path().join(init), at.join(init))?;
-        fs::write(at.join(command), vec![7; 2 * OF_HEADSTART])
-    };
-    let mut disk = LoopFs::create(&Spec::new("ext4"), fill).unwrap();
-    disk.remount_cold().unwrap();
-    let root = disk.mount_point();
-    // What leads to the state (`headstart_system::own_program::note_way`): a page of the device that nothing
-    // else reads.
-    let page_of_device: u32 = 12_000;
-    let node = disk.node();
-    let way = [
-        node.as_os_str().as_encoded_bytes(),
-        &[0],
-        &page_of_device.to_le_bytes(),
-    ]
-    .concat();
-    let program = File::open(root.join(command)).unwrap();
-    rustix::fs::fsetxattr(
-        &program,
-        "trusted.headstart",
-        &way,
-        rustix::fs::XattrFlags::empty(),
-    )
-    .unwrap();
-    drop(program);
-    let device = File::open(&node).unwrap();
-    let of_way = || residency::resident_pages(&device, u64::from(page_of_device) * 4096, 4096).unwrap();
-    assert_eq!(of_way(), 0);
-    let asked = Command::new(root.join(init))
-        .arg("--decide")
-        .current_dir(&root)
-        .status();
-    assert_eq!(asked.unwrap().code(), Some(0));
-    let file = File::open(root.join(command)).unwrap();
-    // Nothing is read ahead for this test.
-    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random).unwrap();
-    let needed = OF_HEADSTART as u64;
-    wait_resident(&file, needed).unwrap();
-    let page = rustix::param::page_size() as u64;
-    let resident = |from| residency::resident_pages(&file, from, needed).unwrap();
-    // But for what the kernel takes from memory of its own accord meanwhile.
-    let there = resident(0);
-    assert!(there >= needed / page * 19 / 20, "{there} pages");
-    assert_eq!(resident(needed), 0, "what nobody needs");
-    assert_eq!(of_way(), 1, "what leads to the state");
+    undisturbed(|| {
+        if !can_mount() {
+            return;
+        }
+        let made = root();
+        let (init, command) = ("usr/sbin/headstart-init", "usr/sbin/headstart");
+        let fill = |at: &Path| {
+            fs::create_dir_all(at.join("usr/sbin"))?;
+            fs::copy(made.path().join(init), at.join(init))?;
+            fs::write(at.join(command), vec![7; 2 * OF_HEADSTART])
+        };
+        let mut disk = LoopFs::create(&Spec::new("ext4"), fill).unwrap();
+        disk.remount_cold().unwrap();
+        let root = disk.mount_point();
+        // What leads to the state (`headstart_system::own_program::note_way`): a page of the device that nothing
+        // else reads.
+        let page_of_device: u32 = 12_000;
+        let node = disk.node();
+        let way = [
+            node.as_os_str().as_encoded_bytes(),
+            &[0],
+            &page_of_device.to_le_bytes(),
+        ]
+        .concat();
+        let program = File::open(root.join(command)).unwrap();
+        rustix::fs::fsetxattr(
+            &program,
+            "trusted.headstart",
+            &way,
+            rustix::fs::XattrFlags::empty(),
+        )
+        .unwrap();
+        drop(program);
+        let device = File::open(&node).unwrap();
+        let of_way = || residency::resident_pages(&device, u64::from(page_of_device) * 4096, 4096).unwrap();
+        assert_eq!(of_way(), 0);
+        let asked = Command::new(root.join(init))
+            .arg("--decide")
+            .current_dir(&root)
+            .status();
+        assert_eq!(asked.unwrap().code(), Some(0));
+        let file = File::open(root.join(command)).unwrap();
+        // Nothing is read ahead for this test.
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random).unwrap();
+        let needed = OF_HEADSTART as u64;
+        wait_resident(&file, needed).unwrap();
+        let page = rustix::param::page_size() as u64;
+        let resident = |from| residency::resident_pages(&file, from, needed).unwrap();
+        // But for what the kernel takes from memory of its own accord meanwhile.
+        let there = resident(0);
+        assert!(there >= needed / page * 19 / 20, "{there} pages");
+        assert_eq!(resident(needed), 0, "what nobody needs");
+        assert_eq!(of_way(), 1, "what leads to the state");
+    });
 }
 
 #[test]

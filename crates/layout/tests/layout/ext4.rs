@@ -8,7 +8,7 @@ use headstart_model::machine::Machine;
 use headstart_store::Store;
 use headstart_system::mounts::MountTable;
 use headstart_system::open::Expect;
-use headstart_system::testing::{can_mount, run};
+use headstart_system::testing::{can_mount, run, unmount};
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
@@ -96,7 +96,7 @@ fn what_cannot_be_moved_stays_and_says_why() {
 
     // Its journal is not used.
     let at = disk.mount_point();
-    run(Command::new("umount").arg(&at)).unwrap();
+    unmount(&at).unwrap();
     run(Command::new("mount")
         .args(["-o", "norecovery"])
         .arg(disk.fs.node())

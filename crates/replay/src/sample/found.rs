@@ -2,9 +2,10 @@
 
 use super::costs::Place;
 use headstart_model::plan::Request;
+use serde::{Deserialize, Serialize};
 
 /// What a sample found.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Resident {
     /// Places that were looked at and told something.
     pub looks: u32,
@@ -61,8 +62,8 @@ impl Sampled {
     }
 }
 
-/// The sum of looks: counts, and seconds of the plan's cost.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+/// The sum of looks: counts, and seconds of the plan's cost. A process passes it to another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Found {
     counts: Resident,
     cold_places: u32,
@@ -71,10 +72,6 @@ pub(super) struct Found {
     unknown: f64,
     remote: f64,
 }
-
-/// What a process tells of what it found: looks, sampled and resident pages, cold paths, changed places, and
-/// seconds known, cold and unknown.
-pub(super) type Told = (u32, u64, u64, u32, u32, f64, f64, f64);
 
 impl Found {
     /// One more look, of which so large a share is cold.
@@ -115,46 +112,23 @@ impl Found {
         self.remote > 0.0 && !self.counts.cut_short && self.cold <= 0.5 * self.known
     }
 
-    /// For another process.
-    pub(super) fn told(&self) -> Told {
-        let Resident {
-            looks,
-            sampled_pages,
-            resident_pages,
-            cold_paths,
-            changed,
-            ..
-        } = self.counts;
-        let (known, cold, unknown) = (self.known, self.cold, self.unknown);
-        (
-            looks,
-            sampled_pages,
-            resident_pages,
-            cold_paths,
-            changed,
-            known,
-            cold,
-            unknown,
-        )
-    }
-
-    /// With what another process tells of the remote part; if it tells nothing all of that is cold.
-    pub(super) fn with_remote(mut self, told: Option<Told>) -> Found {
+    /// With what another process has found of the remote part; if it says nothing all of that is cold.
+    pub(super) fn with_remote(mut self, told: Option<Found>) -> Found {
         let remote = std::mem::take(&mut self.remote);
-        let Some((looks, sampled, resident, cold_paths, changed, known, cold, unknown)) = told else {
+        let Some(told) = told else {
             self.counts.looks += 1;
             self.known += remote;
             self.cold += remote;
             return self;
         };
-        self.counts.looks += looks;
-        self.counts.sampled_pages += sampled;
-        self.counts.resident_pages += resident;
-        self.counts.cold_paths += cold_paths;
-        self.counts.changed += changed;
-        self.known += known;
-        self.cold += cold;
-        self.unknown += unknown;
+        self.counts.looks += told.counts.looks;
+        self.counts.sampled_pages += told.counts.sampled_pages;
+        self.counts.resident_pages += told.counts.resident_pages;
+        self.counts.cold_paths += told.counts.cold_paths;
+        self.counts.changed += told.counts.changed;
+        self.known += told.known;
+        self.cold += told.cold;
+        self.unknown += told.unknown;
         self
     }
 

@@ -6,7 +6,7 @@
 //! caller, which may become the command: a process between them forks it, passes on what it tells, and ends.
 
 use super::costs::{Costs, Place};
-use super::found::{Found, Resident, Told};
+use super::found::{Found, Resident};
 use super::look;
 use crate::forked;
 use headstart_model::plan::{Plan, Request};
@@ -32,13 +32,13 @@ const LOOKS: usize = 20;
 const AT_ONCE: usize = 16;
 /// Stack of their threads, bytes: their calls are few.
 const STACK: usize = 256 << 10;
-/// More than a [`Told`] takes, bytes.
+/// More than a [`Found`] takes, bytes.
 const ANSWER: u64 = 4096;
 
 /// What a process has told of the remote files of one plan, asked when it is first needed.
 #[derive(Debug, Default)]
 pub struct Remote {
-    asked: Option<io::Result<Option<Told>>>,
+    asked: Option<io::Result<Option<Found>>>,
 }
 
 impl Remote {
@@ -57,7 +57,7 @@ impl Remote {
 
 /// What is found in the plan's remote files; `None` where nothing was told in time. Fails where no process
 /// can be forked, such as in a process of several threads.
-fn ask(plan: &Plan<'_>, costs: &Costs, draw: u64) -> io::Result<Option<Told>> {
+fn ask(plan: &Plan<'_>, costs: &Costs, draw: u64) -> io::Result<Option<Found>> {
     let until = Instant::now() + ANSWERS_WITHIN;
     let (stream, pid) = background_of(
         || None,
@@ -97,7 +97,7 @@ fn tell(mut stream: &UnixStream, plan: &Plan<'_>, costs: &Costs, draw: u64) -> i
         mount.is_some_and(|mount| mount.is_remote)
     };
     let found = find(plan, costs, &mounts, draw, &is_remote);
-    let told = found.and_then(|found| serde_json::to_vec(&found.told()).ok());
+    let told = found.and_then(|found| serde_json::to_vec(&found).ok());
     i32::from(told.is_none_or(|told| stream.write_all(&told).is_err()))
 }
 
@@ -136,7 +136,7 @@ fn find(
         });
         let threads = threads.collect::<io::Result<Vec<_>>>().ok()?;
         (threads.into_iter()).try_fold(Found::default(), |found, thread| {
-            Some(found.with_remote(Some(thread.join().ok()?.told())))
+            Some(found.with_remote(Some(thread.join().ok()?)))
         })
     })
 }
@@ -193,10 +193,10 @@ mod tests {
         // It is cold if nothing is told, and what is told counts by what it costs.
         let late = asked.with_remote(None).resident();
         assert_eq!((late.cold, late.unknown), (0.75, 0.0));
-        let told = found(&[(Sampled::Path, 2.0, 0.0), (Sampled::ColdPath(1), 1.0, 1.0)]).told();
+        let told = found(&[(Sampled::Path, 2.0, 0.0), (Sampled::ColdPath(1), 1.0, 1.0)]);
         let known = asked.with_remote(Some(told)).resident();
         assert_eq!((known.cold, known.unknown, known.looks), (0.25, 0.0, 3));
-        let denied = found(&[(Sampled::Unknown, 3.0, 0.0)]).told();
+        let denied = found(&[(Sampled::Unknown, 3.0, 0.0)]);
         assert_eq!(asked.with_remote(Some(denied)).resident().unknown, 0.75);
     }
 

@@ -9,6 +9,7 @@ use headstart_system::ext4::Ext4;
 use headstart_system::handle_opener::HandleOpener;
 use headstart_system::mounts::MountTable;
 use headstart_system::open::{Expect, Opened, Skip};
+use headstart_system::testing::undisturbed;
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -109,39 +110,41 @@ fn files_are_opened_without_their_directories_and_by_path_without_the_capability
 
 #[test]
 fn what_is_not_as_planned_is_not_opened_by_handle_either() {
-    let mut disk = tree();
-    // Of another generation; of unknown generation (its path tells that it is the one); removed and made
-    // anew.
-    let plan = sweep(&disk, |n, file| match n {
-        0 => file.generation ^= 1,
-        1 => file.generation = 0,
-        // Written in place since, and without a generation that tells that it is the same.
-        2 => file.size += 1,
-        3 => (file.mtime_ns, file.generation) = (file.mtime_ns + 1, 0),
-        _ => (),
+    undisturbed(|| {
+        let mut disk = tree();
+        // Of another generation; of unknown generation (its path tells that it is the one); removed and made
+        // anew.
+        let plan = sweep(&disk, |n, file| match n {
+            0 => file.generation ^= 1,
+            1 => file.generation = 0,
+            // Written in place since, and without a generation that tells that it is the same.
+            2 => file.size += 1,
+            3 => (file.mtime_ns, file.generation) = (file.mtime_ns + 1, 0),
+            _ => (),
+        });
+        let renewed = disk.root().join("a4/b/f");
+        std::fs::remove_file(&renewed).unwrap();
+        std::fs::write(&renewed, vec![7u8; 4 * PAGE as usize]).unwrap();
+        std::fs::remove_file(disk.root().join("a5/b/f")).unwrap();
+        // Under another path it is the same file, and nothing else has become of it.
+        std::fs::rename(disk.root().join("a6/b/f"), disk.root().join("elsewhere")).unwrap();
+        disk.cool();
+        let report = start(&plan).finish();
+        let expected = Skipped {
+            changed: 3,
+            missing: 1,
+            ..Skipped::default()
+        };
+        assert_eq!(report.skipped, expected);
+        for n in [0, 3, 4] {
+            let pages = resident(&disk.root().join(format!("a{n}/b/f")));
+            assert_eq!(pages, [], "file {n}");
+        }
+        for n in [1, 2] {
+            assert_eq!(resident(&disk.root().join(format!("a{n}/b/f"))), [(0, 4)]);
+        }
+        assert_eq!(resident(&disk.root().join("elsewhere")), [(0, 4)]);
     });
-    let renewed = disk.root().join("a4/b/f");
-    std::fs::remove_file(&renewed).unwrap();
-    std::fs::write(&renewed, vec![7u8; 4 * PAGE as usize]).unwrap();
-    std::fs::remove_file(disk.root().join("a5/b/f")).unwrap();
-    // Under another path it is the same file, and nothing else has become of it.
-    std::fs::rename(disk.root().join("a6/b/f"), disk.root().join("elsewhere")).unwrap();
-    disk.cool();
-    let report = start(&plan).finish();
-    let expected = Skipped {
-        changed: 3,
-        missing: 1,
-        ..Skipped::default()
-    };
-    assert_eq!(report.skipped, expected);
-    for n in [0, 3, 4] {
-        let pages = resident(&disk.root().join(format!("a{n}/b/f")));
-        assert_eq!(pages, [], "file {n}");
-    }
-    for n in [1, 2] {
-        assert_eq!(resident(&disk.root().join(format!("a{n}/b/f"))), [(0, 4)]);
-    }
-    assert_eq!(resident(&disk.root().join("elsewhere")), [(0, 4)]);
 }
 
 /// What a opener makes of a path and of what is at another.

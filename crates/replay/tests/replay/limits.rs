@@ -6,6 +6,7 @@ use headstart_model::machine::DeviceClass;
 use headstart_model::outcome::Skipped;
 use headstart_model::plan::{PlanFile, RequestKind::*};
 use headstart_replay::{Options, Replay, ReplayError};
+use headstart_system::testing::undisturbed;
 use std::path::Path;
 use std::time::Duration;
 
@@ -116,51 +117,55 @@ fn skipped_and_counted(depth: u32, io_uring: bool, follow: bool) {
 
 #[test]
 fn requests_beyond_the_cut_are_not_issued() {
-    let disk = Mounted::ext4(32, |root| {
-        file(root, "a", 4);
-        file(root, "b", 4);
+    undisturbed(|| {
+        let disk = Mounted::ext4(32, |root| {
+            file(root, "a", 4);
+            file(root, "b", 4);
+        });
+        let root = disk.root();
+        let mut plan = draft(vec![disk.planned(DeviceClass::Disk, 1)]);
+        add(&mut plan, Data, entry(&root.join("a")), 0, 4 * PAGE);
+        add(&mut plan, Data, entry(&root.join("b")), 0, 4 * PAGE);
+        plan.cut = 1;
+        let report = start(&plan).finish();
+        assert_eq!(report.issued.len(), 1);
+        assert_eq!(
+            report.skipped,
+            Skipped {
+                over_budget: 1,
+                ..Skipped::default()
+            }
+        );
+        assert_eq!(
+            (resident(&root.join("a")).len(), resident(&root.join("b")).len()),
+            (1, 0)
+        );
     });
-    let root = disk.root();
-    let mut plan = draft(vec![disk.planned(DeviceClass::Disk, 1)]);
-    add(&mut plan, Data, entry(&root.join("a")), 0, 4 * PAGE);
-    add(&mut plan, Data, entry(&root.join("b")), 0, 4 * PAGE);
-    plan.cut = 1;
-    let report = start(&plan).finish();
-    assert_eq!(report.issued.len(), 1);
-    assert_eq!(
-        report.skipped,
-        Skipped {
-            over_budget: 1,
-            ..Skipped::default()
-        }
-    );
-    assert_eq!(
-        (resident(&root.join("a")).len(), resident(&root.join("b")).len()),
-        (1, 0)
-    );
 }
 
 #[test]
 fn too_little_memory_stops_it_before_it_begins() {
-    let disk = Mounted::ext4(32, |root| file(root, "a", 4));
-    let path = disk.root().join("a");
-    let mut plan = draft(vec![disk.planned(DeviceClass::Flash, 4)]);
-    add(&mut plan, Data, entry(&path), 0, 4 * PAGE);
-    let options = Options {
-        stop_below: u64::MAX,
-        ..options()
-    };
-    let replay = Replay::start(PlanFile::new(plan.to_bytes().unwrap()), options).unwrap();
-    let report = replay.finish();
-    assert_eq!(
-        report.skipped,
-        Skipped {
-            stopped: 1,
-            ..Skipped::default()
-        }
-    );
-    assert!(report.stopped.unwrap().contains("memory"));
-    assert_eq!(resident(&path), []);
+    undisturbed(|| {
+        let disk = Mounted::ext4(32, |root| file(root, "a", 4));
+        let path = disk.root().join("a");
+        let mut plan = draft(vec![disk.planned(DeviceClass::Flash, 4)]);
+        add(&mut plan, Data, entry(&path), 0, 4 * PAGE);
+        let options = Options {
+            stop_below: u64::MAX,
+            ..options()
+        };
+        let replay = Replay::start(PlanFile::new(plan.to_bytes().unwrap()), options).unwrap();
+        let report = replay.finish();
+        assert_eq!(
+            report.skipped,
+            Skipped {
+                stopped: 1,
+                ..Skipped::default()
+            }
+        );
+        assert!(report.stopped.unwrap().contains("memory"));
+        assert_eq!(resident(&path), []);
+    });
 }
 
 #[test]
@@ -221,29 +226,31 @@ fn more_files_than_descriptors_are_replayed() {
 
 #[test]
 fn without_privilege_it_does_what_it_may() {
-    let mut disk = Mounted::ext4(32, |root| {
-        file(root, "foreign", 4);
-        file(root, "secret", 4);
-        file(root, "own", 4);
-        std::os::unix::fs::chown(root.join("own"), Some(65534), Some(65534)).unwrap();
-        let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
-        std::fs::set_permissions(root.join("secret"), private).unwrap();
+    undisturbed(|| {
+        let mut disk = Mounted::ext4(32, |root| {
+            file(root, "foreign", 4);
+            file(root, "secret", 4);
+            file(root, "own", 4);
+            std::os::unix::fs::chown(root.join("own"), Some(65534), Some(65534)).unwrap();
+            let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+            std::fs::set_permissions(root.join("secret"), private).unwrap();
+        });
+        disk.cool();
+        let root = disk.root();
+        let open: std::fs::Permissions = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(root.parent().unwrap(), open).unwrap();
+        let mut plan = draft(vec![disk.planned(DeviceClass::Flash, 4)]);
+        add_metadata(&mut plan, 8 << 20, PAGE);
+        for name in ["foreign", "secret", "own"] {
+            add(&mut plan, Data, entry(&root.join(name)), 0, 4 * PAGE);
+        }
+        add(&mut plan, Stat, entry(&root.join("secret")), 0, 0);
+        std::fs::write(disk.beside().join("plan"), plan.to_bytes().unwrap()).unwrap();
+        let report = child("nobody", &disk.beside().join("plan"));
+        assert_eq!(report, "2 issued, 4 pages, 3 skipped, 3 denied");
+        assert_eq!(resident(&root.join("own")), [(0, 4)]);
+        assert_eq!(resident(&root.join("foreign")), []);
     });
-    disk.cool();
-    let root = disk.root();
-    let open: std::fs::Permissions = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(root.parent().unwrap(), open).unwrap();
-    let mut plan = draft(vec![disk.planned(DeviceClass::Flash, 4)]);
-    add_metadata(&mut plan, 8 << 20, PAGE);
-    for name in ["foreign", "secret", "own"] {
-        add(&mut plan, Data, entry(&root.join(name)), 0, 4 * PAGE);
-    }
-    add(&mut plan, Stat, entry(&root.join("secret")), 0, 0);
-    std::fs::write(disk.beside().join("plan"), plan.to_bytes().unwrap()).unwrap();
-    let report = child("nobody", &disk.beside().join("plan"));
-    assert_eq!(report, "2 issued, 4 pages, 3 skipped, 3 denied");
-    assert_eq!(resident(&root.join("own")), [(0, 4)]);
-    assert_eq!(resident(&root.join("foreign")), []);
 }
 
 /// Runs [`in_a_child`] in a process with fewer descriptors or without privileges; what it said.

@@ -6,7 +6,7 @@ use headstart_model::machine::DeviceClass;
 use headstart_model::outcome::Skipped;
 use headstart_model::plan::{PlanFile, RequestKind::*};
 use headstart_replay::{Options, Replay};
-use headstart_system::testing::Spec;
+use headstart_system::testing::{Spec, undisturbed};
 use std::path::Path;
 use std::time::Duration;
 
@@ -59,163 +59,171 @@ fn a_hole_that_cannot_be_read_is_told_and_one_that_can_is_not() {
 
 #[test]
 fn exactly_the_planned_pages_come_on_every_class_of_device() {
-    let mut disk = Mounted::ext4(64, |root| {
-        file(root, "large", 2000);
-        file(root, "small", 1);
-        file(root, "odd", 10);
-        std::fs::write(root.join("tail"), vec![1; 5000]).unwrap();
+    undisturbed(|| {
+        let mut disk = Mounted::ext4(64, |root| {
+            file(root, "large", 2000);
+            file(root, "small", 1);
+            file(root, "odd", 10);
+            std::fs::write(root.join("tail"), vec![1; 5000]).unwrap();
+        });
+        for (class, depth) in [
+            (DeviceClass::Disk, 1),
+            (DeviceClass::Flash, 16),
+            (DeviceClass::Network, 100),
+        ] {
+            disk.cool();
+            let root = disk.root();
+            let mut plan = draft(vec![disk.planned(class, depth)]);
+            let files = entries(&root, &["large", "small", "odd", "tail"]);
+            // 800 pages: 25 times what one call serves at 128 KiB.
+            add(&mut plan, Data, files[0].clone(), 100 * PAGE, 800 * PAGE);
+            add(&mut plan, Data, files[1].clone(), 0, PAGE);
+            add(&mut plan, Data, files[2].clone(), PAGE, 2 * PAGE);
+            add(&mut plan, Data, files[2].clone(), 6 * PAGE, PAGE);
+            add(&mut plan, Data, files[3].clone(), PAGE, PAGE);
+            let report = start(&plan).finish();
+            assert_eq!(report.skipped, Skipped::default());
+            assert_eq!(report.stopped, None);
+            assert_eq!(resident(&root.join("large")), [(100, 900)], "{class:?}");
+            assert_eq!(resident(&root.join("small")), [(0, 1)]);
+            assert_eq!(resident(&root.join("odd")), [(1, 3), (6, 7)]);
+            assert_eq!(resident(&root.join("tail")), [(1, 2)]);
+            let arrived: u64 = report.issued.iter().map(|i| i.arrived_pages).sum();
+            assert_eq!((report.issued.len(), arrived), (5, 805));
+            assert!(report.issued.iter().all(|i| i.resident.is_empty()));
+            assert!(report.issued.is_sorted_by_key(|i| i.issued_ns));
+            assert!(
+                report
+                    .issued
+                    .iter()
+                    .all(|i| 0 < i.issued_ns && i.issued_ns < i.done_ns)
+            );
+            assert!(report.issued.iter().all(|i| i.done_ns <= report.replay_ns));
+        }
     });
-    for (class, depth) in [
-        (DeviceClass::Disk, 1),
-        (DeviceClass::Flash, 16),
-        (DeviceClass::Network, 100),
-    ] {
-        disk.cool();
-        let root = disk.root();
-        let mut plan = draft(vec![disk.planned(class, depth)]);
-        let files = entries(&root, &["large", "small", "odd", "tail"]);
-        // 800 pages: 25 times what one call serves at 128 KiB.
-        add(&mut plan, Data, files[0].clone(), 100 * PAGE, 800 * PAGE);
-        add(&mut plan, Data, files[1].clone(), 0, PAGE);
-        add(&mut plan, Data, files[2].clone(), PAGE, 2 * PAGE);
-        add(&mut plan, Data, files[2].clone(), 6 * PAGE, PAGE);
-        add(&mut plan, Data, files[3].clone(), PAGE, PAGE);
-        let report = start(&plan).finish();
-        assert_eq!(report.skipped, Skipped::default());
-        assert_eq!(report.stopped, None);
-        assert_eq!(resident(&root.join("large")), [(100, 900)], "{class:?}");
-        assert_eq!(resident(&root.join("small")), [(0, 1)]);
-        assert_eq!(resident(&root.join("odd")), [(1, 3), (6, 7)]);
-        assert_eq!(resident(&root.join("tail")), [(1, 2)]);
-        let arrived: u64 = report.issued.iter().map(|i| i.arrived_pages).sum();
-        assert_eq!((report.issued.len(), arrived), (5, 805));
-        assert!(report.issued.iter().all(|i| i.resident.is_empty()));
-        assert!(report.issued.is_sorted_by_key(|i| i.issued_ns));
-        assert!(
-            report
-                .issued
-                .iter()
-                .all(|i| 0 < i.issued_ns && i.issued_ns < i.done_ns)
-        );
-        assert!(report.issued.iter().all(|i| i.done_ns <= report.replay_ns));
-    }
 }
 
 #[test]
 fn what_was_resident_is_told_and_not_read_again() {
-    let disk = Mounted::ext4(64, |root| file(root, "f", 100));
-    let path = disk.root().join("f");
-    let mut plan = draft(vec![disk.planned(DeviceClass::Flash, 4)]);
-    add(&mut plan, Data, entry(&path), 10 * PAGE, 10 * PAGE);
-    start(&plan).finish();
-    let mut plan = draft(vec![disk.planned(DeviceClass::Flash, 4)]);
-    add(&mut plan, Data, entry(&path), 12 * PAGE, 4 * PAGE);
-    add(&mut plan, Data, entry(&path), 15 * PAGE, 10 * PAGE);
-    let before = disk.reads();
-    let mut issued = start(&plan).finish().issued;
-    issued.sort_by_key(|one| one.request);
-    let range = |start, end| PageRange { start, end };
-    assert_eq!(issued[0].resident, [range(12, 16)]);
-    assert_eq!(issued[1].resident, [range(15, 20)]);
-    assert_eq!(issued[1].arrived_pages, 10);
-    assert_eq!(disk.reads() - before, 1);
-    assert_eq!(resident(&path), [(10, 25)]);
+    undisturbed(|| {
+        let disk = Mounted::ext4(64, |root| file(root, "f", 100));
+        let path = disk.root().join("f");
+        let mut plan = draft(vec![disk.planned(DeviceClass::Flash, 4)]);
+        add(&mut plan, Data, entry(&path), 10 * PAGE, 10 * PAGE);
+        start(&plan).finish();
+        let mut plan = draft(vec![disk.planned(DeviceClass::Flash, 4)]);
+        add(&mut plan, Data, entry(&path), 12 * PAGE, 4 * PAGE);
+        add(&mut plan, Data, entry(&path), 15 * PAGE, 10 * PAGE);
+        let before = disk.reads();
+        let mut issued = start(&plan).finish().issued;
+        issued.sort_by_key(|one| one.request);
+        let range = |start, end| PageRange { start, end };
+        assert_eq!(issued[0].resident, [range(12, 16)]);
+        assert_eq!(issued[1].resident, [range(15, 20)]);
+        assert_eq!(issued[1].arrived_pages, 10);
+        assert_eq!(disk.reads() - before, 1);
+        assert_eq!(resident(&path), [(10, 25)]);
+    });
 }
 
 #[test]
 fn file_systems_without_known_metadata_are_looked_up_in_parallel() {
-    let fstypes = ["xfs", "btrfs", "squashfs", "erofs"];
-    // Before data, or beside it.
-    let ways = [false, true]
-        .into_iter()
-        .flat_map(|beside| WAYS.map(|way| (beside, way)));
-    let cases = fstypes
-        .into_iter()
-        .flat_map(|fs| ways.clone().map(move |way| (fs, way)));
-    for (fstype, (beside, (depth, io_uring))) in cases {
-        let mut disk = Mounted::new(Spec::new(fstype), 512, |root| {
-            file(root, "data", 3);
-            for d in 0..5 {
-                std::fs::create_dir(root.join(format!("d{d}"))).unwrap();
-                (0..20).for_each(|f| file(root, &format!("d{d}/f{f}"), 3));
+    undisturbed(|| {
+        let fstypes = ["xfs", "btrfs", "squashfs", "erofs"];
+        // Before data, or beside it.
+        let ways = [false, true]
+            .into_iter()
+            .flat_map(|beside| WAYS.map(|way| (beside, way)));
+        let cases = fstypes
+            .into_iter()
+            .flat_map(|fs| ways.clone().map(move |way| (fs, way)));
+        for (fstype, (beside, (depth, io_uring))) in cases {
+            let mut disk = Mounted::new(Spec::new(fstype), 512, |root| {
+                file(root, "data", 3);
+                for d in 0..5 {
+                    std::fs::create_dir(root.join(format!("d{d}"))).unwrap();
+                    (0..20).for_each(|f| file(root, &format!("d{d}/f{f}"), 3));
+                }
+            });
+            let root = disk.root();
+            let mut plan = draft(vec![disk.planned(DeviceClass::Flash, depth)]);
+            plan.devices[0].request_limit = 1 << 20;
+            if beside {
+                add(&mut plan, Data, entry(&root.join("data")), 0, 3 * PAGE);
+                disk.cool();
             }
-        });
-        let root = disk.root();
-        let mut plan = draft(vec![disk.planned(DeviceClass::Flash, depth)]);
-        plan.devices[0].request_limit = 1 << 20;
-        if beside {
-            add(&mut plan, Data, entry(&root.join("data")), 0, 3 * PAGE);
-            disk.cool();
-        }
-        for d in 0..5 {
-            let dir = root.join(format!("d{d}"));
-            add(&mut plan, List, unknown(dir.to_str().unwrap()), 0, 0);
-            for f in 0..20 {
-                add(
-                    &mut plan,
-                    Stat,
-                    unknown(dir.join(format!("f{f}")).to_str().unwrap()),
-                    0,
-                    0,
+            for d in 0..5 {
+                let dir = root.join(format!("d{d}"));
+                add(&mut plan, List, unknown(dir.to_str().unwrap()), 0, 0);
+                for f in 0..20 {
+                    add(
+                        &mut plan,
+                        Stat,
+                        unknown(dir.join(format!("f{f}")).to_str().unwrap()),
+                        0,
+                        0,
+                    );
+                }
+            }
+            let report = start_with(&plan, io_uring).finish();
+            assert_eq!(
+                (report.issued.len(), report.skipped.total()),
+                (105 + usize::from(beside), 0),
+                "{fstype}"
+            );
+            let before = reads_when_quiet(&disk);
+            for d in 0..5 {
+                let dir = std::fs::read_dir(root.join(format!("d{d}"))).unwrap();
+                assert_eq!(
+                    dir.filter(|f| f.as_ref().unwrap().metadata().unwrap().len() > 0)
+                        .count(),
+                    20
                 );
             }
-        }
-        let report = start_with(&plan, io_uring).finish();
-        assert_eq!(
-            (report.issued.len(), report.skipped.total()),
-            (105 + usize::from(beside), 0),
-            "{fstype}"
-        );
-        let before = reads_when_quiet(&disk);
-        for d in 0..5 {
-            let dir = std::fs::read_dir(root.join(format!("d{d}"))).unwrap();
-            assert_eq!(
-                dir.filter(|f| f.as_ref().unwrap().metadata().unwrap().len() > 0)
-                    .count(),
-                20
-            );
-        }
-        assert_eq!(disk.reads() - before, 0, "{fstype}");
+            assert_eq!(disk.reads() - before, 0, "{fstype}");
 
-        let mut plan = draft(vec![disk.planned(DeviceClass::Flash, depth)]);
-        let files: Vec<_> = (0..20).map(|f| root.join(format!("d0/f{f}"))).collect();
-        files
-            .iter()
-            .for_each(|f| add(&mut plan, Data, entry(f), 0, 3 * PAGE));
-        let report = start_with(&plan, io_uring).finish();
-        assert_eq!((report.issued.len(), report.skipped.total()), (20, 0), "{fstype}");
-        assert!(files.iter().all(|f| resident(f) == [(0, 3)]), "{fstype}");
-        assert_eq!(report.issued.iter().map(|i| i.arrived_pages).sum::<u64>(), 60);
-    }
+            let mut plan = draft(vec![disk.planned(DeviceClass::Flash, depth)]);
+            let files: Vec<_> = (0..20).map(|f| root.join(format!("d0/f{f}"))).collect();
+            files
+                .iter()
+                .for_each(|f| add(&mut plan, Data, entry(f), 0, 3 * PAGE));
+            let report = start_with(&plan, io_uring).finish();
+            assert_eq!((report.issued.len(), report.skipped.total()), (20, 0), "{fstype}");
+            assert!(files.iter().all(|f| resident(f) == [(0, 3)]), "{fstype}");
+            assert_eq!(report.issued.iter().map(|i| i.arrived_pages).sum::<u64>(), 60);
+        }
+    });
 }
 
 #[test]
 fn pages_of_files_on_an_overlay_are_counted() {
-    let disk = Mounted::ext4(32, |root| {
-        for dir in ["lower", "upper", "work"] {
-            std::fs::create_dir(root.join(dir)).unwrap();
-        }
-        file(root, "lower/f", 10);
+    undisturbed(|| {
+        let disk = Mounted::ext4(32, |root| {
+            for dir in ["lower", "upper", "work"] {
+                std::fs::create_dir(root.join(dir)).unwrap();
+            }
+            file(root, "lower/f", 10);
+        });
+        let at = |name: &str| disk.root().join(name).display().to_string();
+        let layers = format!(
+            "lowerdir={},upperdir={},workdir={}",
+            at("lower"),
+            at("upper"),
+            at("work")
+        );
+        let point = disk.beside().join("overlay");
+        let _overlay =
+            headstart_system::testing::Mounted::new(&["-t", "overlay", "overlay", "-o", &layers], &point)
+                .unwrap();
+        let mut plan = draft(vec![disk.planned(DeviceClass::Flash, 8)]);
+        add(&mut plan, Data, entry(&point.join("f")), 2 * PAGE, 3 * PAGE);
+        let first = start(&plan).finish();
+        assert_eq!(first.issued[0].resident, []);
+        assert_eq!(first.issued[0].arrived_pages, 3);
+        assert_eq!(resident(&disk.root().join("lower/f")), [(2, 5)]);
+        let second = start(&plan).finish();
+        assert_eq!(second.issued[0].resident, [PageRange { start: 2, end: 5 }]);
     });
-    let at = |name: &str| disk.root().join(name).display().to_string();
-    let layers = format!(
-        "lowerdir={},upperdir={},workdir={}",
-        at("lower"),
-        at("upper"),
-        at("work")
-    );
-    let point = disk.beside().join("overlay");
-    let _overlay =
-        headstart_system::testing::Mounted::new(&["-t", "overlay", "overlay", "-o", &layers], &point)
-            .unwrap();
-    let mut plan = draft(vec![disk.planned(DeviceClass::Flash, 8)]);
-    add(&mut plan, Data, entry(&point.join("f")), 2 * PAGE, 3 * PAGE);
-    let first = start(&plan).finish();
-    assert_eq!(first.issued[0].resident, []);
-    assert_eq!(first.issued[0].arrived_pages, 3);
-    assert_eq!(resident(&disk.root().join("lower/f")), [(2, 5)]);
-    let second = start(&plan).finish();
-    assert_eq!(second.issued[0].resident, [PageRange { start: 2, end: 5 }]);
 }
 
 #[test]
@@ -331,52 +339,54 @@ fn reads_when_quiet(disk: &Mounted) -> u64 {
 
 #[test]
 fn what_is_in_memory_does_not_hold_the_start() {
-    const FILES: u64 = 2000;
-    for fstype in ["ext4", "xfs"] {
-        let disk = Mounted::new(Spec::new(fstype), 400, |root| {
-            (0..FILES).for_each(|n| file(root, &format!("f{n}"), 1 + n % 3));
-        });
-        let mut plan = draft(vec![disk.planned(DeviceClass::Disk, 1)]);
-        add_metadata(&mut plan, 0, 400 << 20);
-        for n in 0..FILES {
-            let path = disk.root().join(format!("f{n}"));
-            std::fs::read(&path).unwrap();
-            add(&mut plan, Data, entry(&path), 0, (1 + n % 3) * PAGE);
-        }
-        hold(&mut plan, 0);
-        // The kernel may take a page from memory at any time. Then the set-up is made again, and the verdict
-        // is not.
-        let node = std::fs::File::open(disk.node()).unwrap();
-        let in_memory = || {
-            let pages = |n| {
-                resident(&disk.root().join(format!("f{n}")))
-                    .iter()
-                    .map(|(from, to)| to - from)
-                    .sum::<u64>()
+    undisturbed(|| {
+        const FILES: u64 = 2000;
+        for fstype in ["ext4", "xfs"] {
+            let disk = Mounted::new(Spec::new(fstype), 400, |root| {
+                (0..FILES).for_each(|n| file(root, &format!("f{n}"), 1 + n % 3));
+            });
+            let mut plan = draft(vec![disk.planned(DeviceClass::Disk, 1)]);
+            add_metadata(&mut plan, 0, 400 << 20);
+            for n in 0..FILES {
+                let path = disk.root().join(format!("f{n}"));
+                std::fs::read(&path).unwrap();
+                add(&mut plan, Data, entry(&path), 0, (1 + n % 3) * PAGE);
+            }
+            hold(&mut plan, 0);
+            // The kernel may take a page from memory at any time. Then the set-up is made again, and the verdict
+            // is not.
+            let node = std::fs::File::open(disk.node()).unwrap();
+            let in_memory = || {
+                let pages = |n| {
+                    resident(&disk.root().join(format!("f{n}")))
+                        .iter()
+                        .map(|(from, to)| to - from)
+                        .sum::<u64>()
+                };
+                let blocks = headstart_system::residency::resident_pages(&node, 0, 400 << 20).unwrap();
+                (blocks, (0..FILES).map(pages).sum::<u64>())
             };
-            let blocks = headstart_system::residency::resident_pages(&node, 0, 400 << 20).unwrap();
-            (blocks, (0..FILES).map(pages).sum::<u64>())
-        };
-        let pages: u64 = (0..FILES).map(|n| 1 + n % 3).sum();
-        let was_judged = (0..20).any(|_| {
-            start(&plan).finish();
-            let (had, before) = (in_memory(), reads_when_quiet(&disk));
-            let replay = start(&plan);
-            replay.wait_released();
-            replay.finish();
-            let after = reads_when_quiet(&disk);
-            let is_judged = had.1 == pages && in_memory() == had;
+            let pages: u64 = (0..FILES).map(|n| 1 + n % 3).sum();
+            let was_judged = (0..20).any(|_| {
+                start(&plan).finish();
+                let (had, before) = (in_memory(), reads_when_quiet(&disk));
+                let replay = start(&plan);
+                replay.wait_released();
+                replay.finish();
+                let after = reads_when_quiet(&disk);
+                let is_judged = had.1 == pages && in_memory() == had;
+                assert!(
+                    !is_judged || after == before,
+                    "{fstype}: {before:?}, then {after:?}"
+                );
+                is_judged
+            });
             assert!(
-                !is_judged || after == before,
-                "{fstype}: {before:?}, then {after:?}"
+                was_judged,
+                "{fstype}: the kernel takes pages from memory all the time"
             );
-            is_judged
-        });
-        assert!(
-            was_judged,
-            "{fstype}: the kernel takes pages from memory all the time"
-        );
-    }
+        }
+    });
 }
 
 #[test]
@@ -479,48 +489,50 @@ fn metadata_of_another_file_system_is_not_read() {
 
 #[test]
 fn a_file_that_grew_is_read_as_planned_and_its_end_where_it_is_now() {
-    for class in [DeviceClass::Disk, DeviceClass::Flash] {
-        let mut disk = Mounted::ext4(64, |root| {
-            file(root, "log", 400);
-            file(root, "cut", 400);
-            file(root, "other", 400);
-        });
-        let root = disk.root();
-        let mut plan = draft(vec![disk.planned(class, 4)]);
-        plan.devices[0].request_limit = 16 * PAGE as u32;
-        for name in ["log", "cut", "other"] {
-            let mut planned = entry(&root.join(name));
-            let opened = std::fs::File::open(root.join(name)).unwrap();
-            planned.generation = headstart_system::files::generation(std::os::fd::AsFd::as_fd(&opened));
-            assert_ne!(planned.generation, 0);
-            add(&mut plan, Data, planned.clone(), 0, 2 * PAGE);
-            add(&mut plan, Data, planned.clone(), 100 * PAGE, 5 * PAGE);
-            add(&mut plan, Data, planned, 350 * PAGE, 50 * PAGE);
-            plan.requests.last_mut().unwrap().from_end = true;
+    undisturbed(|| {
+        for class in [DeviceClass::Disk, DeviceClass::Flash] {
+            let mut disk = Mounted::ext4(64, |root| {
+                file(root, "log", 400);
+                file(root, "cut", 400);
+                file(root, "other", 400);
+            });
+            let root = disk.root();
+            let mut plan = draft(vec![disk.planned(class, 4)]);
+            plan.devices[0].request_limit = 16 * PAGE as u32;
+            for name in ["log", "cut", "other"] {
+                let mut planned = entry(&root.join(name));
+                let opened = std::fs::File::open(root.join(name)).unwrap();
+                planned.generation = headstart_system::files::generation(std::os::fd::AsFd::as_fd(&opened));
+                assert_ne!(planned.generation, 0);
+                add(&mut plan, Data, planned.clone(), 0, 2 * PAGE);
+                add(&mut plan, Data, planned.clone(), 100 * PAGE, 5 * PAGE);
+                add(&mut plan, Data, planned, 350 * PAGE, 50 * PAGE);
+                plan.requests.last_mut().unwrap().from_end = true;
+            }
+            // Appended to, cut short, and replaced by a longer one of the same name.
+            let at = |name: &str| root.join(name);
+            let mut log = std::fs::File::options().append(true).open(at("log")).unwrap();
+            std::io::Write::write_all(&mut log, &vec![8; 30 * PAGE as usize + 7]).unwrap();
+            drop(log);
+            let cut = std::fs::File::options().write(true).open(at("cut")).unwrap();
+            cut.set_len(60 * PAGE).unwrap();
+            drop(cut);
+            file(&root, "new", 500);
+            std::fs::rename(at("new"), at("other")).unwrap();
+            disk.cool();
+            let report = start(&plan).finish();
+            assert_eq!(resident(&at("log")), [(0, 2), (100, 105), (381, 431)]);
+            // Behind the new end nothing is left of the middle.
+            assert_eq!(resident(&at("cut")), [(0, 2), (10, 60)]);
+            assert_eq!(resident(&at("other")), []);
+            let expected = Skipped {
+                changed: 4,
+                ..Skipped::default()
+            };
+            assert_eq!(report.skipped, expected);
+            let moved = report.issued.iter().find(|issued| issued.request == 2).unwrap();
+            assert_eq!(moved.pages, PageRange { start: 381, end: 431 });
+            assert_eq!((moved.arrived_pages, moved.resident.len()), (50, 0));
         }
-        // Appended to, cut short, and replaced by a longer one of the same name.
-        let at = |name: &str| root.join(name);
-        let mut log = std::fs::File::options().append(true).open(at("log")).unwrap();
-        std::io::Write::write_all(&mut log, &vec![8; 30 * PAGE as usize + 7]).unwrap();
-        drop(log);
-        let cut = std::fs::File::options().write(true).open(at("cut")).unwrap();
-        cut.set_len(60 * PAGE).unwrap();
-        drop(cut);
-        file(&root, "new", 500);
-        std::fs::rename(at("new"), at("other")).unwrap();
-        disk.cool();
-        let report = start(&plan).finish();
-        assert_eq!(resident(&at("log")), [(0, 2), (100, 105), (381, 431)]);
-        // Behind the new end nothing is left of the middle.
-        assert_eq!(resident(&at("cut")), [(0, 2), (10, 60)]);
-        assert_eq!(resident(&at("other")), []);
-        let expected = Skipped {
-            changed: 4,
-            ..Skipped::default()
-        };
-        assert_eq!(report.skipped, expected);
-        let moved = report.issued.iter().find(|issued| issued.request == 2).unwrap();
-        assert_eq!(moved.pages, PageRange { start: 381, end: 431 });
-        assert_eq!((moved.arrived_pages, moved.resident.len()), (50, 0));
-    }
+    });
 }

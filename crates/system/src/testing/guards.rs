@@ -97,7 +97,7 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        unmount(&self.0);
+        unmount_at_last(&self.0);
     }
 }
 
@@ -235,13 +235,22 @@ impl Drop for LoopDevice {
     }
 }
 
-fn unmount(point: &Path) {
-    // Something may look at it just now: an indexer, a process that is about to end.
-    for _ in 0..20 {
+/// Unmounts; it fails where something uses it for longer than five seconds. An indexer may look at it just now, or
+/// a process that is about to end.
+pub fn unmount(point: &Path) -> io::Result<()> {
+    for _ in 0..100 {
         if run(Command::new("umount").arg(point)).is_ok() {
-            return;
+            return Ok(());
         }
         std::thread::sleep(Duration::from_millis(50));
+    }
+    run(Command::new("umount").arg(point))
+}
+
+/// Unmounts, also what is in use: then it goes with its last user.
+fn unmount_at_last(point: &Path) {
+    if unmount(point).is_ok() {
+        return;
     }
     if let Err(error) = run(Command::new("umount").arg("-l").arg(point)) {
         eprintln!("{} stays mounted: {error}", point.display());

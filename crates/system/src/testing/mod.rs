@@ -6,7 +6,7 @@ pub mod numbered;
 mod scanner;
 pub mod tree;
 
-pub use guards::{ControlGroup, DeadMount, Frozen, Mounted, NeverOpened, Process, Scratch, run};
+pub use guards::{ControlGroup, DeadMount, Frozen, Mounted, NeverOpened, Process, Scratch, run, unmount};
 pub use headstart_model::testing::needs;
 pub use scanner::Scanner;
 
@@ -71,6 +71,26 @@ pub fn resident(path: &Path) -> io::Result<Vec<(u64, u64)>> {
     let file = File::open(path)?;
     let ranges = crate::residency::resident(&file, 0, file.metadata()?.len())?;
     Ok(ranges.into_iter().map(|range| (range.start, range.end)).collect())
+}
+
+/// A test that judges by what is in memory. Where it fails and somebody has dropped the page cache meanwhile, it
+/// has judged nothing, and is made anew from its beginning; any other failure stands.
+pub fn undisturbed(test: impl Fn()) {
+    let drops = || {
+        let text = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
+        text.lines()
+            .find(|line| line.starts_with("drop_pagecache"))
+            .map(str::to_owned)
+    };
+    for _ in 0..20 {
+        let before = drops();
+        match std::panic::catch_unwind(std::panic::AssertUnwindSafe(&test)) {
+            Ok(()) => return,
+            Err(failure) if drops() == before => std::panic::resume_unwind(failure),
+            Err(_) => eprintln!("the page cache was dropped amid it: made anew"),
+        }
+    }
+    panic!("the page cache is dropped too often for this test");
 }
 
 /// Waits until the last page before `end` (bytes, within the file) is in memory, by reading a byte of it.
