@@ -66,7 +66,7 @@ const NICE: i32 = -15;
 pub(crate) const MEMORY: u64 = 512 << 20;
 
 /// What a start must wait for devices at least to be worth learning, as a rule, milliseconds: a replay costs
-/// 30 ms of processors, and saves at best half of what is waited for (`SAVED` of start's bypass).
+/// 30 ms of processors, and saves at best half of what is waited for (`SAVED` of learn's `verdict::waits`).
 pub const LEAST_WAIT_MS: u64 = 50;
 
 /// How the daemon works.

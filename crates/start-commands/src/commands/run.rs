@@ -27,9 +27,10 @@ use std::path::PathBuf;
 ///
 /// A bypassed start runs at once, and headstart does nothing for it. A start is bypassed if what it reads is
 /// in memory; one in N, by chance, is recorded all the same. Starts are also bypassed if earlier ones show
-/// that reading ahead makes the command slower; one in N, later one in 4 N, re-evaluates that (`status`
-/// reports it). With --control-every 0 this second rule does not apply. Starts of a disabled program
-/// (`headstart apps disable`) and command lines of more than 8,192 words or 256 KiB are always bypassed.
+/// that reading ahead makes the command slower, or that it hardly waits for disks; one in N, later one in 4
+/// N, re-evaluates that (`status` reports it). With --control-every 0 this second rule does not apply. Starts
+/// of a disabled program (`headstart apps disable`) and command lines of more than 8,192 words or 256 KiB are
+/// always bypassed.
 ///
 /// With --wait, once the command has ended a signal that would end any process ends the wait, and headstart
 /// by that signal; learning goes on in the background.
