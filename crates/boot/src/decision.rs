@@ -101,6 +101,7 @@ pub fn decide_boot(state: &State, wish: Wish, config: &Config, has_plan: bool) -
         } else {
             0
         },
+        fixed_rate: false,
         has_plan,
         // A boot begins with nothing in memory.
         warmth: None,

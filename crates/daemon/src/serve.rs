@@ -66,7 +66,7 @@ const NICE: i32 = -15;
 pub(crate) const MEMORY: u64 = 512 << 20;
 
 /// What a start must wait for devices at least to be worth learning, as a rule, milliseconds: a replay costs
-/// 30 ms of processors, and saves at best half of what is waited for (`SAVED` of start's bypass).
+/// 30 ms of processors, and saves at best half of what is waited for (`SAVED` of learn's `verdict::waits`).
 pub const LEAST_WAIT_MS: u64 = 50;
 
 /// How the daemon works.
@@ -75,6 +75,8 @@ pub struct Options {
     pub store: Store,
     /// One cold start in so many goes without a replay, to compare with; with 0 all are replayed.
     pub control_every: u32,
+    /// Whether they stay as frequent once a gain is shown.
+    pub fixed_rate: bool,
     /// A program whose start waited less than this for devices is not learned.
     pub least_wait: Duration,
     /// The directory that sums are told in, for who watches machines ([`crate::metrics`]).

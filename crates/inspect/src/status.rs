@@ -3,8 +3,9 @@
 use crate::human::{ago, bytes, duration, pages, printable};
 use crate::outcome::{OverRead, decisions_of_all, mode};
 use crate::table::{Table, Tint, section};
-use headstart_learn::verdict::start::{LeftOut, Start, comparable, resident};
-use headstart_learn::verdict::{Comparison, ENOUGH_WITH, ENOUGH_WITHOUT, Group, Verdict, saved_ns};
+use headstart_learn::verdict::controls::Cost;
+use headstart_learn::verdict::start::{LeftOut, Start, resident};
+use headstart_learn::verdict::{Comparison, ENOUGH_WITH, ENOUGH_WITHOUT, Group, Verdict, present, saved_ns};
 use headstart_model::Outcome;
 use headstart_model::floor::{Above, Floor};
 use headstart_model::outcome::Mode;
@@ -25,6 +26,10 @@ pub struct KeyStatus {
     pub floor: Option<FloorStatus>,
     /// Whether prefetching pays.
     pub comparison: Comparison,
+    /// What control runs have cost; `None` before a difference is shown.
+    pub controls: Option<Cost>,
+    /// One cold start in so many is a control run now; `None` where that is as configured.
+    pub control_every: Option<u32>,
     /// Whether anything is done for its starts: a user may have said otherwise.
     pub enabled: bool,
     /// Why starts are bypassed; `None` if they are not.
@@ -166,6 +171,10 @@ fn left_out(left_out: &LeftOut) -> Option<String> {
         (left_out.unknown, "where it is not known what was in memory"),
         (left_out.declined, "that could not be read ahead for"),
         (
+            left_out.before_change,
+            "from before all took clearly more or less time",
+        ),
+        (
             left_out.unusual,
             "that ended otherwise than most or taught nothing",
         ),
@@ -190,7 +199,7 @@ pub fn gains(status: &KeyStatus) -> Vec<f64> {
     if base == 0 || !status.comparison.is_shown() {
         return Vec::new();
     }
-    let starts = comparable(&status.outcomes).0.into_iter();
+    let starts = present(&status.outcomes).0.into_iter();
     let mut gains: Vec<f64> = starts
         .filter(Start::replayed)
         .rev()
@@ -222,6 +231,24 @@ fn gained(status: &KeyStatus) -> Option<String> {
         "{bars} of cold starts with a replay, the last {:.0} %; {in_all} in all",
         100.0 * last
     ))
+}
+
+/// What control runs cost, and how many there are; `None` where nothing is to be told.
+fn controls(status: &KeyStatus) -> Option<String> {
+    let cost = status.controls.filter(|cost| cost.controls > 0).map(|cost| {
+        let time = duration(cost.cost_ns.unsigned_abs());
+        let took = match (cost.cost_ns < 0, cost.share_of_saved) {
+            (true, _) => format!("took {time} less than replays"),
+            (false, Some(share)) => format!("cost {time}, {:.1} % of what was saved", 100.0 * share),
+            (false, None) => format!("cost {time}"),
+        };
+        format!("{} {took}", cost.controls)
+    });
+    let every = status
+        .control_every
+        .map(|every| format!("one cold start in {every} is one now"));
+    let parts: Vec<String> = cost.into_iter().chain(every).collect();
+    (!parts.is_empty()).then(|| parts.join("; "))
 }
 
 /// What boots gain, in sentences.
@@ -284,6 +311,7 @@ pub fn text(status: &KeyStatus, now_unix_ns: u64, coloured: bool) -> String {
         ("verdict", verdict(&status.comparison)),
     ];
     lines.extend(gained(status).map(|gained| ("gains", gained)));
+    lines.extend(controls(status).map(|controls| ("controls", controls)));
     let exact = status
         .outcomes
         .iter()

@@ -6,7 +6,7 @@
 #[path = "../tests/engine/mod.rs"]
 mod engine;
 
-use engine::{hard, harmful, harmless, simulate};
+use engine::{hard, harmful, harmless, hidden, simulate};
 
 fn main() {
     let histories = std::env::args()
@@ -21,6 +21,7 @@ fn main() {
         ("no start slower", harmless()),
         ("slower by", harmful()),
         ("slower by (not always decided)", hard()),
+        ("slower by (hardly ever decided)", hidden()),
     ] {
         println!("| {what} | ever bypassed | after starts (10, 50, 90 % of histories) | starts bypassed |");
         println!("|---|---|---|---|");

@@ -2,10 +2,15 @@
 //!
 //! Like is compared with like: starts that ended as most did ([`start::comparable`]), and cold ones with cold
 //! ones, by what was in memory before them. Warm starts are not compared at all. How sure a difference is,
-//! [`evidence`] says, by a test that may be looked at after every start.
+//! [`evidence`] says, by a test that may be looked at after every start. Where all replays have become unlike
+//! the earlier ones ([`change`]), starts from before that are not compared. [`controls`] says how many starts
+//! go without a replay, and [`waits`] where no replay can gain.
 
+pub mod change;
+pub mod controls;
 pub mod evidence;
 pub mod start;
+pub mod waits;
 
 use evidence::{Claim, ENOUGH, Evidence};
 use headstart_model::Outcome;
@@ -25,8 +30,8 @@ pub struct Comparison {
     /// How much sooner a start with a replay ends than one without, nanoseconds.
     pub gain_ns: Option<i64>,
     /// The most probable that the difference is by chance alone, however often one looks; `None` while there
-    /// is too little to compare, and where the first two replays were so much slower that nobody waits for
-    /// more.
+    /// is too little to compare, and where the first two replays were so much slower, or the first control
+    /// run was, that nobody waits for more.
     pub p: Option<f64>,
     /// What follows.
     pub verdict: Verdict,
@@ -76,16 +81,23 @@ pub const CONTROL_EVERY_IN_DOUBT: u32 = 2;
 
 /// With fewer replays of cold starts than [`ENOUGH_WITH`] two are enough for "slower", if each took so many
 /// times as long as every start without one that began as cold: where cold starts are few, more would come in
-/// months.
-const SLOWER_TWICE: f64 = 1.4;
+/// months. A gain as large is believed after one control run. With 1.4 times, starts that vary by a fifth would
+/// be called slower in one of thirty histories where nothing is.
+const PLAINLY: f64 = 1.6;
 
 /// And so much longer, nanoseconds: on a busy machine starts of some 10 ms vary by as much as they take.
-const SLOWER_TWICE_NS: u64 = 100_000_000;
+const PLAINLY_NS: u64 = 100_000_000;
+
+/// Whether a start took so much longer than another that no test is needed.
+fn is_plainly_longer(took_ns: u64, other_ns: u64) -> bool {
+    took_ns as f64 > PLAINLY * other_ns as f64 && took_ns.saturating_sub(other_ns) > PLAINLY_NS
+}
 
 /// A start without a replay that had so much more in memory is no reason to call one with a replay slow.
 const WARMER: f64 = 0.05;
 
-/// Of so many of the latest starts the times are told: five control runs at one in ten are among them.
+/// Of so many of the latest starts the times are told: five control runs at one in ten are among them. Of
+/// more where control runs are so seldom that fewer than [`ENOUGH_WITHOUT`] are.
 const LATEST: usize = 50;
 
 /// The quarters of what may be in memory before a start that is not warm.
@@ -98,13 +110,19 @@ const QUARTERS: usize = 3;
 /// make them slower than control runs, never faster. Where cold starts had replays and none went without, the
 /// answer is no: what is known of others says nothing about them.
 pub fn slower(outcomes: &[Outcome]) -> Option<(u64, u64)> {
-    History::new(comparable(outcomes).0).slower()
+    History::of(outcomes).0.slower()
 }
 
 /// Whether starts with a replay look slower, though it is not shown yet: more control runs are to tell. Takes
 /// the outcomes oldest first.
 pub fn in_doubt(outcomes: &[Outcome]) -> bool {
-    History::new(comparable(outcomes).0).in_doubt()
+    History::of(outcomes).0.in_doubt()
+}
+
+/// The starts that can be compared and are like the present ones. Takes the outcomes oldest first.
+pub fn present(outcomes: &[Outcome]) -> (Vec<Start>, LeftOut) {
+    let (history, left_out) = History::of(outcomes);
+    (history.starts, left_out)
 }
 
 /// What the replays of cold starts have saved in all, nanoseconds; below 0 where they lost. Wherever a saving
@@ -113,7 +131,7 @@ pub fn in_doubt(outcomes: &[Outcome]) -> bool {
 pub fn saved_ns(outcomes: &[Outcome], comparison: &Comparison) -> Option<i64> {
     let signed = |ns: u64| i64::try_from(ns).unwrap_or(i64::MAX);
     let without = signed(comparison.without.median_ns.filter(|_| comparison.is_shown())?);
-    let replayed = comparable(outcomes).0.into_iter().filter(Start::replayed);
+    let replayed = present(outcomes).0.into_iter().filter(Start::replayed);
     let saved = replayed.map(|start| without.saturating_sub(signed(start.elapsed_ns)));
     Some(saved.fold(0, i64::saturating_add))
 }
@@ -127,18 +145,22 @@ impl Comparison {
 
 /// Compares the starts. Takes the outcomes oldest first.
 pub fn compare(outcomes: &[Outcome]) -> Comparison {
-    let (starts, left_out) = comparable(outcomes);
+    let (history, left_out) = History::of(outcomes);
     Comparison {
         left_out,
-        ..History::new(starts).compare()
+        ..history.compare()
     }
 }
 
 /// The starts of a key that can be compared, added one after the other, and what they have shown so far.
 #[derive(Clone, Debug)]
 pub struct History {
+    /// Those since the latest change.
     starts: Vec<Start>,
     slower: Evidence,
+    faster: Evidence,
+    /// How many there were before that.
+    before_change: usize,
 }
 
 impl Default for History {
@@ -146,23 +168,42 @@ impl Default for History {
         History {
             starts: Vec::new(),
             slower: Evidence::new(Claim::Slower),
+            faster: Evidence::new(Claim::Faster),
+            before_change: 0,
         }
     }
 }
 
 impl History {
-    /// A history of starts that can be compared, oldest first.
-    fn new(starts: Vec<Start>) -> History {
+    /// The history of a key, of its outcomes, oldest first, and what of them is not in it.
+    pub fn of(outcomes: &[Outcome]) -> (History, LeftOut) {
+        let (starts, mut left_out) = comparable(outcomes);
         let mut history = History::default();
         starts.into_iter().for_each(|start| history.add(start));
-        history
+        left_out.before_change = history.before_change;
+        (history, left_out)
     }
 
     /// The next start; a warm one changes nothing.
     pub fn add(&mut self, start: Start) {
-        if start.resident < WARM {
-            self.starts.push(start);
-            self.slower.add(start);
+        if start.resident >= WARM {
+            return;
+        }
+        self.bet(start);
+        if change::is_shown(&self.starts) {
+            *self = History {
+                before_change: self.before_change + self.starts.len(),
+                ..History::default()
+            };
+        }
+    }
+
+    fn bet(&mut self, start: Start) {
+        self.starts.push(start);
+        self.slower.add(start);
+        // A first start may be slow for reasons of its own, and no replay is better for that.
+        if start.mode != Mode::Record {
+            self.faster.add(start);
         }
     }
 
@@ -182,12 +223,43 @@ impl History {
         let is_slower = |start: &&Start| {
             let as_cold = |other: &&&Start| other.resident <= start.resident + WARMER;
             let slowest = without.iter().filter(as_cold).map(|other| other.elapsed_ns).max();
-            slowest.is_some_and(|slowest| {
-                start.elapsed_ns as f64 > SLOWER_TWICE * slowest as f64
-                    && start.elapsed_ns - slowest > SLOWER_TWICE_NS
-            })
+            slowest.is_some_and(|slowest| is_plainly_longer(start.elapsed_ns, slowest))
         };
         (2..ENOUGH_WITH).contains(&with.len()) && with.iter().all(is_slower)
+    }
+
+    /// Whether there is so much evidence, or more, that replays are faster, and they are.
+    fn is_faster(&self, enough: f64) -> bool {
+        let is_shown = self.faster.times() >= enough || self.plainly_faster();
+        is_shown && times(&self.later()).is_some_and(|(with, without)| with < without)
+    }
+
+    /// Whether a control run and the first start, or two control runs, took plainly longer than nine in ten
+    /// of the replays that began as cold or colder, of which there are enough. For itself a first start may
+    /// be slow.
+    fn plainly_faster(&self) -> bool {
+        let (with, without): (Vec<&Start>, Vec<&Start>) =
+            self.starts.iter().partition(|start| start.replayed());
+        let is_longer = |start: &&Start| {
+            let as_cold = |other: &&&Start| other.resident <= start.resident + WARMER;
+            let mut replays: Vec<u64> = with
+                .iter()
+                .filter(as_cold)
+                .map(|other| other.elapsed_ns)
+                .collect();
+            replays.sort_unstable();
+            let long = replays.get(replays.len() * 9 / 10);
+            replays.len() >= ENOUGH_WITH
+                && long.is_some_and(|long| is_plainly_longer(start.elapsed_ns, *long))
+        };
+        let has_control = without.iter().any(|start| start.mode == Mode::Control);
+        has_control && without.len() >= ENOUGH_WITHOUT && without.iter().all(is_longer)
+    }
+
+    /// All but first starts.
+    fn later(&self) -> Vec<Start> {
+        let later = self.starts.iter().filter(|start| start.mode != Mode::Record);
+        later.copied().collect()
     }
 
     /// As [`in_doubt`].
@@ -197,17 +269,7 @@ impl History {
 
     /// As [`compare`].
     pub fn compare(&self) -> Comparison {
-        // A first start may be slow for reasons of its own, and no replay is better for that.
-        let first = |start: &&Start| start.mode == Mode::Record;
-        let later: Vec<Start> = self
-            .starts
-            .iter()
-            .filter(|start| !first(start))
-            .copied()
-            .collect();
-        let mut faster = Evidence::new(Claim::Faster);
-        later.iter().for_each(|start| faster.add(*start));
-        let slower = self.slower();
+        let (slower, later) = (self.slower(), self.later());
         let (starts, times) = match slower {
             Some(times) => (&self.starts, Some(times)),
             None => (&later, times(&later)),
@@ -216,10 +278,10 @@ impl History {
         let without = starts.len() - with;
         let gain_ns = times
             .map(|(with, without)| i64::try_from(i128::from(without) - i128::from(with)).unwrap_or(i64::MAX));
-        let (worse, better) = (self.slower.times(), faster.times());
+        let (worse, better) = (self.slower.times(), self.faster.times());
         let (verdict, shown) = if slower.is_some() {
             (Verdict::Slower, worse)
-        } else if better >= ENOUGH && gain_ns.is_some_and(|gain| gain > 0) {
+        } else if self.is_faster(ENOUGH) {
             (Verdict::Faster, better)
         } else if with < ENOUGH_WITH || without < ENOUGH_WITHOUT {
             (Verdict::TooFew, 0.0)
@@ -234,7 +296,7 @@ impl History {
             gain_ns,
             p: match verdict {
                 Verdict::TooFew => None,
-                Verdict::Slower if shown < ENOUGH => None,
+                Verdict::Slower | Verdict::Faster if shown < ENOUGH => None,
                 _ => Some((1.0 / shown).min(1.0)),
             },
             verdict,
@@ -246,8 +308,14 @@ impl History {
 /// with about as much in memory, weighted by how many starts did. `None` where there is nothing to compare,
 /// or where cold starts have not been compared though they had replays.
 fn times(starts: &[Start]) -> Option<(u64, u64)> {
+    let mut without = starts
+        .iter()
+        .enumerate()
+        .rev()
+        .filter(|(_, start)| !start.replayed());
+    let enough = without.nth(ENOUGH_WITHOUT - 1).map_or(0, |(index, _)| index);
     let latest = starts
-        .get(starts.len().saturating_sub(LATEST)..)
+        .get(starts.len().saturating_sub(LATEST).min(enough)..)
         .unwrap_or_default();
     let (mut with_sum, mut without_sum, mut weights) = (0.0, 0.0, 0.0);
     for quarter in 0..QUARTERS {
@@ -285,5 +353,7 @@ fn median(times: &[u64]) -> Option<u64> {
     }
 }
 
+#[cfg(test)]
+mod rate_tests;
 #[cfg(test)]
 mod tests;

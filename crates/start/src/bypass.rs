@@ -1,6 +1,8 @@
 //! Whether the starts of a key are bypassed: decided after a start, for those that follow (decision 6).
 
+use headstart_learn::verdict::controls::hash;
 use headstart_learn::verdict::slower;
+use headstart_learn::verdict::waits::{LEAST_SAVED, SAVED, too_little as waits_too_little};
 use headstart_model::Outcome;
 use headstart_model::human::duration;
 use headstart_model::machine::DeviceClass;
@@ -19,14 +21,6 @@ const MOST_OF_DEVICE: f64 = 0.9;
 /// A boot has just read about as much by itself: a device that would need so much longer than all of it for
 /// the plan was measured wrongly, on a busy machine.
 const BELIEVED: f64 = 1.25;
-
-/// How much of what is waited for a replay can be trusted to save: units that start together compute while
-/// others wait, and the kernel reads ahead by itself. A server in a virtual machine with slow processors, on
-/// an SD card, waits for 2.6 s by this reckoning, and with all in memory takes 1.6 s less.
-const SAVED: f64 = 0.5;
-
-/// The least of a boot that must be saved, or it is bypassed: less is what boots differ by anyway.
-const LEAST_SAVED: f64 = 0.05;
 
 /// A re-evaluation costs a tenth of a boot and more: at this share of the starts without a replay it comes to
 /// less than one in a hundred.
@@ -79,6 +73,20 @@ pub fn decide(
         duration(without)
     );
     Some(on_this_machine(every, true, why))
+}
+
+/// The bypass of a program that hardly waits for devices: no replay can gain there, and to compare starts
+/// that differ by a fifth would take hundreds of them. `remote` says whether its plan reads remote file
+/// systems, for which not all waiting is seen. A re-evaluation goes without a replay, and sees whether it
+/// waits.
+pub fn hardly_waits(outcomes: &[Outcome], remote: bool, every: u32) -> Option<Bypass> {
+    let (waited, took) = waits_too_little(outcomes).filter(|_| every != 0 && !remote)?;
+    let why = format!(
+        "without reading ahead it takes {}, and waits for disks for {} of that, half of which may be saved",
+        duration(took),
+        duration(waited)
+    );
+    Some(on_this_machine(every, false, why))
 }
 
 /// The bypass of starts of which nothing is known and the last few taught nothing, whatever the reason: each
@@ -219,6 +227,17 @@ impl Device {
             alone_ns: ns(seconds.iter().map(|(_, alone)| *alone).sum()),
         }
     }
+}
+
+/// A hash of the kernel and of the devices of a plan: their file systems, and what kind of device each is on;
+/// never 0.
+pub fn machine_hash(plan: &Plan<'_>) -> u32 {
+    let mut bytes = kernel().into_bytes();
+    for device in (0..plan.device_count()).filter_map(|index| plan.device(index)) {
+        bytes.extend_from_slice(&device.uuid);
+        bytes.push(device.cost.class as u8);
+    }
+    hash(&bytes).max(1)
 }
 
 /// This machine, as /etc/machine-id names it; empty where nothing does.

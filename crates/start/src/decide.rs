@@ -2,6 +2,8 @@
 
 use crate::warm_start::Warmth;
 use headstart_learn::verdict::CONTROL_EVERY_IN_DOUBT;
+use headstart_learn::verdict::controls::most_frequent;
+use headstart_learn::verdict::start::is_updated;
 use headstart_model::Outcome;
 use headstart_model::outcome::Mode;
 use headstart_store::{Bypass, Turns};
@@ -46,6 +48,8 @@ pub struct PriorState<'a> {
     pub turns: Turns,
     /// One start in so many is a control run, or re-evaluates a bypass; with 0 all are replayed.
     pub control_every: u32,
+    /// Whether control runs stay as frequent whatever earlier starts have shown, but for doubt.
+    pub fixed_rate: bool,
     /// Whether there is a plan that reads anything.
     pub has_plan: bool,
     /// What of the plan is in memory already; `None` where nobody looked.
@@ -94,7 +98,7 @@ pub fn decide(known: &PriorState<'_>) -> Decision {
             _ => Decision::Bypass("what it reads is in memory".into()),
         };
     }
-    match control_every != 0 && is_control(known.turns, control_every) {
+    match control_every != 0 && is_control(known.turns, control_every, known.fixed_rate) {
         true => Decision::Control,
         false => Decision::Replay,
     }
@@ -115,12 +119,15 @@ fn warm_every(turns: Turns, control_every: u32) -> Option<u32> {
     Some(every.min(usual.unwrap_or(UNPLANNED_EVERY)))
 }
 
-/// Whether it is the next cold start's turn to be a control run, of which there is one in `every`, and in
-/// doubt more.
-fn is_control(turns: Turns, every: u32) -> bool {
-    let every = match turns.in_doubt {
-        true => every.min(CONTROL_EVERY_IN_DOUBT),
-        false => every,
+/// Whether it is the next cold start's turn to be a control run. There is one in `every` at first, and unless
+/// that is `fixed` as many as earlier starts have shown to be enough; in doubt there are more.
+fn is_control(turns: Turns, every: u32, fixed: bool) -> bool {
+    let every = match (turns.in_doubt, turns.control_every) {
+        (true, _) => every.min(CONTROL_EVERY_IN_DOUBT),
+        (false, 0) => every,
+        (false, _) if fixed => every,
+        // It may have been found where somebody had asked for more.
+        (false, found) => found.max(most_frequent(every)),
     };
     turns.replays_since_control.saturating_add(1) >= every
 }
@@ -128,15 +135,10 @@ fn is_control(turns: Turns, every: u32) -> bool {
 /// Until so many starts are known, each is recorded.
 const KNOWN: u32 = 3;
 
-/// With more than this part of its requests left out because other files, or none, are at their paths, a
-/// start is not as it was learned.
-const CHANGED: f64 = 0.01;
-
 /// How many starts with a replay go unrecorded after this one, `requests` of which were issued, where one in
 /// `every` is recorded; `runs` are known.
 pub fn next_record_in(before: Turns, outcome: &Outcome, requests: usize, runs: u32, every: u32) -> u8 {
-    let others = outcome.skipped.changed + outcome.skipped.missing;
-    let has_changed = others as f64 > CHANGED * (requests as f64 + others as f64);
+    let has_changed = is_updated(outcome, requests as u64);
     match (outcome.unrecorded, &outcome.not_learned) {
         _ if outcome.mode != Mode::Replay || has_changed => 0,
         (true, _) => before.record_in.saturating_sub(1),
@@ -176,6 +178,7 @@ mod tests {
             machine: "4ed0",
             turns: Turns::default(),
             control_every: 10,
+            fixed_rate: false,
             has_plan: true,
             warmth: None,
             draw: u64::MAX,
@@ -294,6 +297,42 @@ mod tests {
         assert_eq!(after(0, 1), Decision::Control);
         assert_eq!(after(u32::MAX, 0), Decision::Replay);
         assert_eq!(next_turns(doubtful(1), Mode::Control), doubtful(0));
+    }
+
+    #[test]
+    fn control_runs_are_as_seldom_as_earlier_starts_allow_unless_somebody_asks_for_them() {
+        let after = |found, replays, control_every, fixed_rate| {
+            let turns = Turns {
+                control_every: found,
+                ..turns(replays)
+            };
+            decide(&PriorState {
+                turns,
+                control_every,
+                fixed_rate,
+                ..known()
+            })
+        };
+        assert_eq!(after(84, 82, 10, false), Decision::Replay);
+        assert_eq!(after(84, 83, 10, false), Decision::Control);
+        assert_eq!(after(84, 9, 10, true), Decision::Control);
+        assert_eq!(after(7, 6, 10, false), Decision::Control, "the first of all");
+        assert_eq!(
+            after(1, 5, 10, false),
+            Decision::Replay,
+            "nobody asks for that any more"
+        );
+        assert_eq!(after(84, u32::MAX, 0, false), Decision::Replay);
+        let doubtful = Turns {
+            control_every: 84,
+            in_doubt: true,
+            ..turns(1)
+        };
+        let in_doubt = PriorState {
+            turns: doubtful,
+            ..known()
+        };
+        assert_eq!(decide(&in_doubt), Decision::Control);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The end of a start: review what the replay was worth, learn, plan anew, keep it all.
 
 mod conclude;
+mod next_control;
 
 use crate::bypass::Alone;
 use crate::decide::next_record_in;

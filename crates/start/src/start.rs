@@ -35,6 +35,8 @@ pub struct StartRequest {
     pub arguments: Arguments,
     /// Every how many starts one is a control run without replay; 0 for never.
     pub control_every: u32,
+    /// See [`PriorState::fixed_rate`].
+    pub fixed_rate: bool,
 }
 
 /// What reads a plan ahead: a [`Replay`], or the parts of a boot's.
@@ -245,6 +247,7 @@ impl Start {
             key,
             arguments,
             control_every,
+            fixed_rate,
         } = asked;
         let mut state = store.key(key).state();
         let (machine, bypass) = (machine_of(&state), state.bypass.take());
@@ -255,6 +258,7 @@ impl Start {
             machine: &machine,
             turns: state.turns,
             control_every: *control_every,
+            fixed_rate: *fixed_rate,
             has_plan: true,
             warmth: None,
             draw: RandomState::new().build_hasher().finish(),

@@ -19,18 +19,26 @@ use std::path::PathBuf;
 
 const TURNS: &str = "turns";
 
-/// What follows the plan in the one file: this, the replays since the last control run, how long a start
-/// waited for devices, three bytes that are 0 or 1, how many replays go unrecorded, and how many starts used
-/// much that is not planned.
-const MAGIC: &[u8; 6] = b"START3";
+/// What follows the plan in the one file: this, the replays since the last control run, how many starts there
+/// are for one, the machine, how long a start waited for devices, three bytes that are 0 or 1, how many
+/// replays go unrecorded, and how many starts used much that is not planned.
+const MAGIC: &[u8; 6] = b"START4";
+/// Numbers of four bytes.
+const NUMBERS: usize = 4;
 /// Bytes behind the plan.
-pub const TAIL: usize = MAGIC.len() + 4 + 4 + 5;
+pub const TAIL: usize = MAGIC.len() + 4 * NUMBERS + 5;
 
 /// Where a key stands between control runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Turns {
     /// Replays since the last control run.
     pub replays_since_control: u32,
+    /// One cold start in so many is a control run, by what earlier starts have shown; 0: as configured.
+    #[serde(default)]
+    pub control_every: u32,
+    /// The kernel and the devices of the plan, as a hash, when that was found; 0: unknown.
+    #[serde(default)]
+    pub machine: u32,
     /// Starts with a replay look slower than those without: every other start is a control run.
     #[serde(default)]
     pub in_doubt: bool,
@@ -197,6 +205,8 @@ impl KeyLock {
 fn to_bytes(plan: &PlanFile, turns: Turns) -> Vec<u8> {
     let Turns {
         replays_since_control,
+        control_every,
+        machine,
         in_doubt,
         exact_due,
         record_in,
@@ -206,8 +216,8 @@ fn to_bytes(plan: &PlanFile, turns: Turns) -> Vec<u8> {
     } = turns;
     let mut bytes = plan.bytes().to_vec();
     bytes.extend_from_slice(MAGIC);
-    bytes.extend_from_slice(&replays_since_control.to_le_bytes());
-    bytes.extend_from_slice(&waited_ms.to_le_bytes());
+    let numbers: [u32; NUMBERS] = [replays_since_control, control_every, machine, waited_ms];
+    bytes.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
     bytes.extend_from_slice(&[in_doubt.into(), exact_due.into(), bridges_nothing.into()]);
     bytes.extend_from_slice(&[record_in, unplanned]);
     bytes
@@ -215,8 +225,11 @@ fn to_bytes(plan: &PlanFile, turns: Turns) -> Vec<u8> {
 
 fn from_bytes(mut bytes: Vec<u8>) -> Option<(PlanFile, Turns)> {
     let tail = bytes.split_off(bytes.len().checked_sub(TAIL)?);
-    let (number, rest) = tail.strip_prefix(MAGIC)?.split_first_chunk()?;
-    let (waited_ms, flags) = rest.split_first_chunk()?;
+    let (numbers, flags) = tail.strip_prefix(MAGIC)?.split_at_checked(4 * NUMBERS)?;
+    let mut numbers = numbers
+        .chunks_exact(4)
+        .map(|number| number.try_into().map(u32::from_le_bytes));
+    let mut number = || numbers.next()?.ok();
     let &[
         in_doubt @ 0..=1,
         exact_due @ 0..=1,
@@ -232,11 +245,13 @@ fn from_bytes(mut bytes: Vec<u8>) -> Option<(PlanFile, Turns)> {
     Some((
         plan,
         Turns {
-            replays_since_control: u32::from_le_bytes(*number),
+            replays_since_control: number()?,
+            control_every: number()?,
+            machine: number()?,
+            waited_ms: number()?,
             in_doubt: in_doubt == 1,
             exact_due: exact_due == 1,
             record_in,
-            waited_ms: u32::from_le_bytes(*waited_ms),
             unplanned,
             bridges_nothing: bridges_nothing == 1,
         },
@@ -283,6 +298,8 @@ mod tests {
         assert!(!key.is_replayed(), "nothing is known of it");
         let turns = Turns {
             replays_since_control: 70_000,
+            control_every: 80_000,
+            machine: u32::MAX,
             in_doubt: false,
             exact_due: true,
             record_in: 9,
@@ -368,7 +385,7 @@ mod tests {
         }
         // But for the numbers.
         let flags = whole.len() - 5..whole.len() - 2;
-        for at in (0..whole.len() - 13).chain(flags) {
+        for at in (0..whole.len() - 5 - 4 * NUMBERS).chain(flags) {
             let mut changed = whole.clone();
             changed[at] ^= 0x10;
             std::fs::write(&path, &changed).unwrap();

@@ -54,6 +54,7 @@ pub(super) struct Judge {
     pub(super) own: Option<Vec<u8>>,
     pub(super) store: Store,
     pub(super) control_every: u32,
+    pub(super) fixed_rate: bool,
     pub(super) least_wait: Duration,
     pub(super) state: Arc<State>,
     /// Starts that are recorded, by number.
@@ -118,6 +119,7 @@ impl Judge {
                 .map(|path| path.into_os_string().into_vec()),
             store: options.store,
             control_every: options.control_every,
+            fixed_rate: options.fixed_rate,
             least_wait: options.least_wait,
             state,
             active: HashMap::new(),
@@ -332,6 +334,7 @@ impl Judge {
             key: key.clone(),
             arguments: arguments.clone(),
             control_every: self.control_every,
+            fixed_rate: self.fixed_rate,
         };
         let start = Start::decide(&asked, &mut key::mounts);
         for line in &start.lines {
@@ -450,6 +453,7 @@ mod tests {
         let options = Options {
             store,
             control_every: 10,
+            fixed_rate: false,
             least_wait: Duration::ZERO,
             metrics: None,
             control: None,

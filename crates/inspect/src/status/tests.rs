@@ -68,6 +68,12 @@ fn status() -> KeyStatus {
         traces: 1,
         floor: None,
         comparison,
+        controls: Some(Cost {
+            controls: 1,
+            cost_ns: 400_000_000,
+            share_of_saved: Some(0.016),
+        }),
+        control_every: Some(84),
         enabled: true,
         bypass: None,
         outcomes: vec![
@@ -100,6 +106,26 @@ fn gains_are_those_of_replays_of_cold_starts_once_a_difference_is_shown() {
     status.comparison.verdict = Verdict::Faster;
     status.comparison.without.median_ns = None;
     assert_eq!((gains(&status), gained(&status)), (Vec::new(), None));
+}
+
+#[test]
+fn what_control_runs_cost_is_told() {
+    let mut status = status();
+    let said = |status: &KeyStatus| controls(status).unwrap_or_default();
+    assert_eq!(
+        said(&status),
+        "1 cost 400 ms, 1.6 % of what was saved; one cold start in 84 is one now"
+    );
+    status.control_every = None;
+    let less = Cost {
+        controls: 3,
+        cost_ns: -400_000_000,
+        share_of_saved: None,
+    };
+    status.controls = Some(less);
+    assert_eq!(said(&status), "3 took 400 ms less than replays");
+    status.controls = None;
+    assert_eq!(controls(&status), None);
 }
 
 #[test]
@@ -197,6 +223,7 @@ fn what_was_compared_and_what_not_is_told() {
     assert_eq!(group(&Group::default()), "no cold start yet");
     assert_eq!(left_out(&LeftOut::default()), None);
     let some = LeftOut {
+        before_change: 0,
         warm: 12,
         unknown: 0,
         unusual: 1,

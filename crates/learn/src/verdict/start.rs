@@ -1,7 +1,7 @@
 //! What of a start counts in a comparison: which starts are alike enough to be compared at all.
 
 use headstart_model::Outcome;
-use headstart_model::outcome::Mode;
+use headstart_model::outcome::{Mode, StageOutcome};
 use std::collections::HashMap;
 
 /// The key of boots, which begin with nothing in memory.
@@ -24,6 +24,8 @@ pub struct Start {
     pub resident: f64,
     /// How long it took, nanoseconds.
     pub elapsed_ns: u64,
+    /// Whether its replay found other files at the paths of its plan, as after an update.
+    pub updated: bool,
 }
 
 impl Start {
@@ -31,6 +33,16 @@ impl Start {
     pub fn replayed(&self) -> bool {
         self.mode == Mode::Replay
     }
+}
+
+/// With more than this part of its requests left out because other files, or none, are at their paths, a
+/// start is not as it was learned.
+const UPDATED: f64 = 0.01;
+
+/// Whether a replay that issued `requests` found other files, or none, at the paths of its plan.
+pub fn is_updated(outcome: &Outcome, requests: u64) -> bool {
+    let others = outcome.skipped.changed + outcome.skipped.missing;
+    others as f64 > UPDATED * (requests as f64 + others as f64)
 }
 
 /// Starts that are not compared, by reason.
@@ -45,6 +57,8 @@ pub struct LeftOut {
     pub declined: usize,
     /// They did not end as most did, or taught nothing: they were cut short, or something unusual happened.
     pub unusual: usize,
+    /// They are from before a change, or those that showed it ([`super::change`]).
+    pub before_change: usize,
 }
 
 /// The share of what a start was expected to need that was in memory before it; `None` where nothing tells.
@@ -60,7 +74,7 @@ pub fn resident(outcome: &Outcome) -> Option<f64> {
     }
     match outcome.mode {
         Mode::Replay => {
-            let sum = |pages: fn(&headstart_model::outcome::StageOutcome) -> u64| -> f64 {
+            let sum = |pages: fn(&StageOutcome) -> u64| -> f64 {
                 outcome.stages.iter().map(|stage| pages(stage) as f64).sum()
             };
             let (issued, resident) = (sum(|stage| stage.issued_pages), sum(|stage| stage.resident_pages));
@@ -73,19 +87,22 @@ pub fn resident(outcome: &Outcome) -> Option<f64> {
     }
 }
 
+/// Whether a start came to its end and taught what such a one teaches.
+pub(super) fn whole(outcome: &Outcome) -> bool {
+    (outcome.not_learned.is_none() || outcome.unrecorded) && outcome.elapsed_ns > 0
+}
+
 /// The starts that can be compared, in the order given.
 pub fn comparable(outcomes: &[Outcome]) -> (Vec<Start>, LeftOut) {
     let mut left_out = LeftOut::default();
-    let whole =
-        |outcome: &&Outcome| (outcome.not_learned.is_none() || outcome.unrecorded) && outcome.elapsed_ns > 0;
-    let usual = usual_ending(outcomes.iter().filter(whole));
+    let usual = usual_ending(outcomes.iter().filter(|outcome| whole(outcome)));
     let mut starts = Vec::new();
     for outcome in outcomes {
         if matches!(outcome.mode, Mode::Bypass | Mode::Declined) {
             left_out.declined += 1;
             continue;
         }
-        if !whole(&outcome) || Some(outcome.status) != usual {
+        if !whole(outcome) || Some(outcome.status) != usual {
             left_out.unusual += 1;
             continue;
         }
@@ -96,14 +113,21 @@ pub fn comparable(outcomes: &[Outcome]) -> (Vec<Start>, LeftOut) {
                 mode: outcome.mode,
                 resident,
                 elapsed_ns: outcome.elapsed_ns,
+                updated: outcome.mode == Mode::Replay && is_updated(outcome, issued(outcome)),
             }),
         }
     }
     (starts, left_out)
 }
 
+/// The requests that a reviewed replay issued.
+fn issued(outcome: &Outcome) -> u64 {
+    let of_stage = |stage: &StageOutcome| stage.metadata_requests + stage.opens + stage.data_requests;
+    outcome.stages.iter().map(of_stage).sum()
+}
+
 /// The status that most starts ended with: one that failed early says nothing about speed.
-fn usual_ending<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> Option<Option<i32>> {
+pub(super) fn usual_ending<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> Option<Option<i32>> {
     let mut endings: HashMap<Option<i32>, usize> = HashMap::new();
     for outcome in outcomes {
         *endings.entry(outcome.status).or_default() += 1;

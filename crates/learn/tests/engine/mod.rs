@@ -1,20 +1,31 @@
-//! Starts as the engine runs them, with times drawn by chance: how often the verdict is wrong.
+//! Starts as the engine runs them, with times drawn by chance: how often the verdict is wrong, and in [`days`]
+//! what control runs cost.
 //!
-//! The first start is recorded; then each has a replay but one in ten, a control run, and in doubt one in
+//! The first start is recorded; then each has a replay but one in so many, a control run, and in doubt one in
 //! two. Where all is in memory nothing is done and nothing kept. After each start the history is asked
 //! whether replays are slower. While it says so starts are bypassed and leave nothing, but for one in ten by
 //! chance, later one in 20 and one in 40: that one has a replay.
 
+// Each test has this module for itself and uses a part of it.
+#![allow(dead_code)]
+
+pub mod days;
+
+use headstart_learn::verdict::controls::Rate;
 use headstart_learn::verdict::start::Start;
 use headstart_learn::verdict::{CONTROL_EVERY_IN_DOUBT, History};
 use headstart_model::outcome::Mode;
 
 /// How many starts a history has.
 pub const STARTS: usize = 200;
-/// One start in so many goes without a replay.
-const EVERY: u64 = 10;
+/// One start in so many goes without a replay, as configured.
+pub const EVERY: u32 = 10;
 /// Looking again becomes at most so many times as seldom.
-const MOST_SELDOM: u64 = 4;
+const MOST_SELDOM: u32 = 4;
+/// Outcomes that are kept of a key.
+const KEPT: usize = 200;
+/// So many starts of a history make a day.
+const STARTS_A_DAY: usize = 5;
 /// Outliers take longer by an exponential variable of this mean, as a logarithm: a third more.
 const OUTLIER: f64 = 0.3;
 /// With this share in memory nothing is done for a start.
@@ -50,6 +61,8 @@ pub struct Case {
     pub lasting: f64,
     /// How often a start takes far longer for other reasons.
     pub outliers: f64,
+    /// By how much times grow and shrink over a day, as a logarithm: the amplitude of a sine.
+    pub load: f64,
 }
 
 impl Case {
@@ -62,6 +75,7 @@ impl Case {
             drift: 0.0,
             lasting: 0.0,
             outliers: 0.05,
+            load: 0.0,
         }
     }
 }
@@ -118,6 +132,20 @@ pub fn harmless() -> Vec<(&'static str, Case)> {
             },
         ),
         ("replays gain 5 %", Case::new(-0.05, 0.05)),
+        (
+            "load changes over the day by a third",
+            Case { load: 0.3, ..usual },
+        ),
+        ("no gain, 20 % noise", Case::new(0.0, 0.2)),
+        ("replays gain 2 %, 20 % noise", Case::new(-0.02, 0.2)),
+        ("replays gain 10 %, 20 % noise", Case::new(-0.1, 0.2)),
+        (
+            "no gain, 20 % noise, load",
+            Case {
+                load: 0.3,
+                ..Case::new(0.0, 0.2)
+            },
+        ),
     ]
 }
 
@@ -169,6 +197,7 @@ pub fn hard() -> Vec<(&'static str, Case)> {
         ("5 %, 5 % noise", case(0.05, 0.05)),
         ("5 %, 10 % noise", case(0.05, 0.1)),
         ("10 %, 10 % noise", case(0.1, 0.1)),
+        ("20 %, 20 % noise", case(0.2, 0.2)),
         (
             "5 %, cold, half-warm and warm",
             Case {
@@ -177,6 +206,11 @@ pub fn hard() -> Vec<(&'static str, Case)> {
             },
         ),
     ]
+}
+
+/// Histories in which the noise hides the harm.
+pub fn hidden() -> Vec<(&'static str, Case)> {
+    vec![("5 %, 20 % noise", Case::new(0.05, 0.2))]
 }
 
 /// What came of many histories of a case.
@@ -209,13 +243,88 @@ pub fn simulate(case: &Case, histories: u64) -> Rates {
     }
 }
 
+/// A key, as the engine serves its starts.
+pub struct Served {
+    pub known: History,
+    /// The starts whose outcomes are kept.
+    kept: Vec<Start>,
+    phase: u32,
+    first: bool,
+    rate: Rate,
+    look_every: Option<u32>,
+}
+
+impl Served {
+    pub fn new(phase: u32) -> Served {
+        Served {
+            known: History::default(),
+            kept: Vec::new(),
+            phase,
+            first: true,
+            rate: Rate::default(),
+            look_every: None,
+        }
+    }
+
+    /// Whether the next start is bypassed.
+    pub fn is_bypassed(&self, chance: &mut Chance) -> bool {
+        self.look_every
+            .is_some_and(|every| chance.next() % u64::from(every) != 0)
+    }
+
+    /// What is done for the next start, which is not bypassed.
+    pub fn mode(&self) -> Mode {
+        let every = match self.known.in_doubt() {
+            true => self.rate.every.min(CONTROL_EVERY_IN_DOUBT),
+            false => self.rate.every,
+        };
+        if self.first {
+            Mode::Record
+        } else if self.look_every.is_none() && self.rate.replays_since_control + 1 >= every {
+            Mode::Control
+        } else {
+            Mode::Replay
+        }
+    }
+
+    /// The start is over; whether the next ones are bypassed.
+    pub fn over(&mut self, start: Start) -> bool {
+        self.first = false;
+        self.known.add(start);
+        self.kept.push(start);
+        // Not at each start, for that takes the time of a hundred.
+        if self.kept.len() >= KEPT + KEPT / 10 {
+            self.kept.drain(..KEPT / 10);
+            self.known = History::default();
+            self.kept.iter().for_each(|start| self.known.add(*start));
+        }
+        match start.mode {
+            Mode::Control => self.rate.replays_since_control = 0,
+            Mode::Replay => self.rate.replays_since_control += 1,
+            _ => {}
+        }
+        let was_control = start.mode == Mode::Control;
+        self.rate = self.rate.after(&self.known, was_control, EVERY, self.phase);
+        self.look_every = match (self.known.slower(), self.look_every) {
+            (None, _) => None,
+            (Some(_), None) => Some(EVERY),
+            (Some(_), Some(every)) => Some((2 * every).min(MOST_SELDOM * EVERY)),
+        };
+        self.look_every.is_some()
+    }
+
+    /// The machine is another: another kernel runs, or the device costs something else.
+    pub fn machine_changes(&mut self) {
+        self.rate = self.rate.machine_changed(EVERY, self.phase);
+    }
+}
+
 /// One history: after how many starts they were first bypassed, and how many were.
 fn history(case: &Case, seed: u64) -> (Option<usize>, usize) {
-    let mut chance = Chance(seed.wrapping_mul(0x2545_f491_4f6c_dd1d));
-    let (mut known, mut first, mut bypassed) = (History::default(), None, 0);
-    let mut replays_since_control = 0;
-    let mut look_every: Option<u64> = None;
+    let mut chance = Chance::new(seed);
+    let (mut first, mut bypassed) = (None, 0);
     let (mut noise, mut resident) = (chance.normal(), chance.uniform());
+    let mut served = Served::new(chance.next() as u32);
     for number in 0..STARTS {
         resident = match case.memory {
             Memory::Cold => 0.1 * chance.uniform(),
@@ -226,27 +335,15 @@ fn history(case: &Case, seed: u64) -> (Option<usize>, usize) {
             Memory::SeldomCold => 1.0,
         };
         noise = case.lasting * noise + (1.0 - case.lasting.powi(2)).sqrt() * chance.normal();
-        let outlier = if chance.uniform() < case.outliers {
-            -OUTLIER * chance.uniform().ln()
-        } else {
-            0.0
-        };
-        if look_every.is_some_and(|every| chance.next() % every != 0) {
+        let outlier = chance.outlier(case.outliers);
+        if served.is_bypassed(&mut chance) {
             bypassed += 1;
             continue;
         }
         if number > 0 && resident >= ALL {
             continue;
         }
-        let mode = if number == 0 {
-            Mode::Record
-        } else if look_every.is_none() && replays_since_control + 1 >= every(&known) {
-            replays_since_control = 0;
-            Mode::Control
-        } else {
-            replays_since_control += 1;
-            Mode::Replay
-        };
+        let mode = served.mode();
         let warm: f64 = 1.0 + (COLD - 1.0) * (1.0 - resident);
         let harm = if mode == Mode::Replay {
             1.0 + case.harm
@@ -254,37 +351,30 @@ fn history(case: &Case, seed: u64) -> (Option<usize>, usize) {
             1.0
         };
         let drift = case.drift * number as f64 / STARTS as f64;
-        let seconds = warm * harm * (case.deviation * noise + outlier + drift).exp();
-        known.add(Start {
+        let load = case.load * (std::f64::consts::TAU * number as f64 / STARTS_A_DAY as f64).sin();
+        let seconds = warm * harm * (case.deviation * noise + outlier + drift + load).exp();
+        let is_over = served.over(Start {
             mode,
             resident,
             elapsed_ns: (seconds * 1e9) as u64,
+            updated: false,
         });
-        look_every = match (known.slower(), look_every) {
-            (None, _) => None,
-            (Some(_), None) => Some(EVERY),
-            (Some(_), Some(every)) => Some((2 * every).min(MOST_SELDOM * EVERY)),
-        };
-        if look_every.is_some() && first.is_none() {
+        if is_over && first.is_none() {
             first = Some(number + 1);
         }
     }
     (first, bypassed)
 }
 
-/// One start in so many goes without a replay now.
-fn every(known: &History) -> u64 {
-    match known.in_doubt() {
-        true => u64::from(CONTROL_EVERY_IN_DOUBT).min(EVERY),
-        false => EVERY,
-    }
-}
-
 /// Steele, Lea and Flood's SplitMix64.
-struct Chance(u64);
+pub struct Chance(u64);
 
 impl Chance {
-    fn next(&mut self) -> u64 {
+    pub fn new(seed: u64) -> Chance {
+        Chance(seed.wrapping_mul(0x2545_f491_4f6c_dd1d))
+    }
+
+    pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -293,12 +383,21 @@ impl Chance {
     }
 
     /// Between 0 and 1, neither of them.
-    fn uniform(&mut self) -> f64 {
+    pub fn uniform(&mut self) -> f64 {
         ((self.next() >> 11) as f64 + 0.5) / (1u64 << 53) as f64
     }
 
     /// By Box and Muller's transform.
-    fn normal(&mut self) -> f64 {
+    pub fn normal(&mut self) -> f64 {
         (-2.0 * self.uniform().ln()).sqrt() * (std::f64::consts::TAU * self.uniform()).cos()
+    }
+
+    /// By how much a start takes longer for other reasons, as a logarithm; how often, is given.
+    pub fn outlier(&mut self, how_often: f64) -> f64 {
+        if self.uniform() < how_often {
+            -OUTLIER * self.uniform().ln()
+        } else {
+            0.0
+        }
     }
 }

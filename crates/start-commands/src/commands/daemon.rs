@@ -24,7 +24,7 @@ use std::time::Duration;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Do not read ahead at every Nth cold start of a program, to have something to compare with; 0 for no
-    /// such starts [default: as headstart.toml has it, or 10].
+    /// such starts [default: as headstart.toml has it, or 10; a multiple of it once a gain is shown].
     #[arg(long, value_name = "N")]
     control_every: Option<u32>,
     /// Learn programs whose start waits at least so long for devices, milliseconds, all its threads added up.
@@ -58,6 +58,7 @@ pub fn run(args: Args, state: Option<PathBuf>) -> Result<()> {
             }
         },
         control_every: args.control_every.unwrap_or(configured.control_every),
+        fixed_rate: args.control_every.is_some(),
         least_wait: Duration::from_millis(args.least_wait),
         metrics: args.metrics.or(configured.metrics),
         control: control.context("cannot serve the control socket")?,

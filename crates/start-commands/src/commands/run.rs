@@ -6,6 +6,7 @@ use anyhow::Result;
 use headstart_model::Key;
 use headstart_record::{Options, Until};
 use headstart_run::{Ending, Origin, Purpose, become_command, complain_once, rehearse};
+use headstart_start::config::Programs;
 use headstart_start::keys;
 use headstart_start::{Arguments, StartRequest, store};
 use headstart_store::Store;
@@ -26,9 +27,10 @@ use std::path::PathBuf;
 ///
 /// A bypassed start runs at once, and headstart does nothing for it. A start is bypassed if what it reads is
 /// in memory; one in N, by chance, is recorded all the same. Starts are also bypassed if earlier ones show
-/// that reading ahead makes the command slower; one in N, later one in 4 N, re-evaluates that (`status`
-/// reports it). With --control-every 0 this second rule does not apply. Starts of a disabled program
-/// (`headstart apps disable`) and command lines of more than 8,192 words or 256 KiB are always bypassed.
+/// that reading ahead makes the command slower, or that it hardly waits for disks; one in N, later one in 4
+/// N, re-evaluates that (`status` reports it). With --control-every 0 this second rule does not apply. Starts
+/// of a disabled program (`headstart apps disable`) and command lines of more than 8,192 words or 256 KiB are
+/// always bypassed.
 ///
 /// With --wait, once the command has ended a signal that would end any process ends the wait, and headstart
 /// by that signal; learning goes on in the background.
@@ -41,9 +43,10 @@ pub struct Args {
     #[arg(long, value_name = "KEY", value_parser = name)]
     name: Option<Key>,
     /// Make every Nth cold start a control, which is recorded and not read ahead, to compare with (every
-    /// second one where reading ahead looks slower). 0: no control starts.
-    #[arg(long, value_name = "N", default_value_t = 10)]
-    control_every: u32,
+    /// second one where reading ahead looks slower). 0: no control starts [default: 10, and a multiple of it
+    /// once a gain is shown, see headstart.toml(5)].
+    #[arg(long, value_name = "N")]
+    control_every: Option<u32>,
     /// Return when the start has been learned from and stored, not as soon as the command ends.
     #[arg(long, env = "HEADSTART_SYNC", value_parser = clap::builder::FalseyValueParser::new())]
     wait: bool,
@@ -104,7 +107,8 @@ fn run_command(args: &Args, kept: &dyn Fn() -> Result<Store>) -> Result<()> {
             store,
             key: whose.key,
             arguments: arguments(args),
-            control_every: args.control_every,
+            control_every: args.control_every.unwrap_or(Programs::default().control_every),
+            fixed_rate: args.control_every.is_some(),
         });
         Ok(RunRequest {
             purpose,

@@ -1,5 +1,6 @@
 //! What a finished start decides for those that follow, and the state of its key that is kept.
 
+use super::next_control::{next_control, reads_remote_files};
 use super::{Conclusion, Finished, KeyStateBefore};
 use crate::bypass;
 use crate::config;
@@ -7,7 +8,8 @@ use crate::decide::next_turns;
 use crate::machine;
 use crate::notes::Notes;
 use anyhow::Result;
-use headstart_learn::{much_is_unplanned, verdict};
+use headstart_learn::much_is_unplanned;
+use headstart_learn::verdict::History;
 use headstart_model::Key;
 use headstart_model::outcome::{Mode, Outcome};
 use headstart_model::profile::Policy;
@@ -42,13 +44,18 @@ impl Finished<'_> {
             .or_else(|| bypass::decide(rules.alone.as_ref(), plan.as_ref(), outcomes, rules.control_every));
         let bypass = bypass.or_else(|| match (rules.policy, &plan) {
             (Policy::Boot, None) => bypass::untaught(outcomes, rules.control_every),
-            _ => None,
+            (Policy::Boot, Some(_)) => None,
+            (_, plan) => {
+                let remote = plan.as_ref().is_some_and(reads_remote_files);
+                bypass::hardly_waits(outcomes, remote, rules.control_every)
+            }
         });
         let bypass =
             bypass.map(|found| bypass::confirmed(found, before.state.bypass.as_ref(), rules.control_every));
         let turns = before.state.turns;
+        let (history, _) = History::of(outcomes);
         let next = Turns {
-            in_doubt: verdict::in_doubt(outcomes),
+            in_doubt: history.in_doubt(),
             exact_due: due.exact.unwrap_or(turns.exact_due),
             record_in: due.record_in,
             bridges_nothing: due.bridges_nothing,
@@ -64,6 +71,15 @@ impl Finished<'_> {
                 false => next_turns(turns, self.over.mode),
             }
         };
+        let before_plan = before.plan.as_ref().and_then(|file| file.plan().ok());
+        let next = next_control(
+            (turns, before_plan.as_ref()),
+            (next, plan.as_ref()),
+            self.over.mode,
+            &history,
+            self.key,
+            rules.control_every,
+        );
         let changed = lock.change(&Change {
             plan: new,
             turns: Some(next),

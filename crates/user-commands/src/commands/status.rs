@@ -5,7 +5,7 @@ use anyhow::Result;
 use headstart_inspect::plan::issued;
 use headstart_inspect::profile::page_counts;
 use headstart_inspect::status::{Bypass, FloorStatus, KeyStatus, PlanStatus, ProfileStatus, list, text};
-use headstart_learn::verdict::compare;
+use headstart_learn::verdict::{compare, controls};
 use headstart_model::plan::RequestKind;
 use headstart_start::complain;
 use headstart_start::keys::find_known;
@@ -17,7 +17,7 @@ use headstart_store::{KeyDir, Store};
 /// List what is known, and whether it pays.
 ///
 /// The verdict compares cold starts with a replay and cold control starts without one, see
-/// `run --control-every`.
+/// `run --control-every`; the line `controls` says what the latter cost, and how many there are.
 ///
 /// With a KEY, status also prints the floor, the least time that any order of reads could give the last start
 /// with a replay, beside the time that this start took. `headstart floor KEY` says what the floor is made of.
@@ -98,13 +98,16 @@ pub(super) fn read_status(kept: &KeyDir) -> KeyStatus {
             metadata_bytes: issued(&plan, RequestKind::Metadata).1,
         });
     let outcomes = kept.outcomes(tell);
+    let comparison = compare(&outcomes);
     KeyStatus {
         key: kept.key().to_string(),
         profile,
         plan,
         traces: kept.traces().len(),
         floor: None,
-        comparison: compare(&outcomes),
+        controls: controls::cost(&outcomes, &comparison),
+        control_every: Some(kept.turns().control_every).filter(|every| *every > 0),
+        comparison,
         enabled: kept.is_served(),
         bypass: kept.bypass().map(|bypass| Bypass {
             why: bypass.why,
