@@ -1,7 +1,9 @@
 //! What the fuzzers share: files with their checksums made right, for these would stop nearly every mutation
 //! at the door, and a machine to plan for.
 
-use headstart_model::machine::{Compression, Cost, Device, DeviceClass, Extent, FileFacts, FirstTouch, Machine, PathKind};
+use headstart_model::machine::{
+    Compression, Cost, Device, DeviceClass, Extent, FileFacts, FirstTouch, Machine, PathKind,
+};
 use headstart_plan::Want;
 
 pub mod random;

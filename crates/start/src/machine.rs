@@ -154,9 +154,10 @@ fn add_decompression(
             files.sort_by_key(|facts| Reverse(facts.size));
             let paths = files.into_iter().map(|facts| &facts.path);
             stored.decompression = decompression_rate(mounts, paths, *compression);
-            if stored.decompression.is_some()
-                && let Err(error) = store.save_device_cost(&device.uuid, &stored)
-            {
+            let saved = stored
+                .decompression
+                .map(|_| store.save_device_cost(&device.uuid, &stored));
+            if let Some(Err(error)) = saved {
                 tell(format!(
                     "how fast {} is decompressed is not kept: {error}",
                     device.mount_point

@@ -5,7 +5,7 @@ use headstart_model::machine::{Compression, Device};
 use headstart_system::device::decompression_rate;
 use headstart_system::mounts::MountTable;
 use headstart_system::snapshot::device_at;
-use headstart_system::testing::{LoopFs, Spec, can_mount, resident};
+use headstart_system::testing::{LoopFs, Spec, can_mount, resident, undisturbed};
 use std::path::Path;
 
 /// 24 blocks of 1 MiB that can be compressed, and a file that is smaller than a block.
@@ -52,13 +52,13 @@ fn the_block_of_a_squashfs_is_known_and_how_fast_it_is_decompressed() {
             [],
             "what was read is dropped"
         );
-        // What is in memory stays there, and tells nothing. Somebody may drop the machine's page cache.
-        let kept = (0..20).any(|_| {
+        // What is in memory stays there, and tells nothing.
+        undisturbed(|| {
             std::fs::read(paths[2].as_path()).unwrap();
             let rate = decompression_rate(&mounts, paths.iter(), compression);
-            rate.is_none() && resident(paths[2].as_path()).unwrap() == [(0, 24 << 8)]
+            assert_eq!(rate, None, "{arguments:?}");
+            assert_eq!(resident(paths[2].as_path()).unwrap(), [(0, 24 << 8)]);
         });
-        assert!(kept, "{arguments:?}");
     }
     assert!(rates[2] * 2 < rates[1], "xz is slower than gzip: {rates:?} MB/s");
     identities.dedup();
