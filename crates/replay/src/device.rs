@@ -188,7 +188,7 @@ impl Device {
             request_limit(m, facts.as_ref(), &planned.uuid).min(planned.request_limit)
         });
         let others = match &facts {
-            Some(facts) if options.gives_way => Others::before(facts, options.beside),
+            Some(facts) if options.gives_way && !options.beside => Others::before(facts),
             _ => Others::nobody(),
         };
         let block = match (mount, facts) {

@@ -2,8 +2,8 @@
 //! at once.
 //!
 //! What a start reads by itself beside its replay looks like anybody's reads. So others are those that had
-//! reads under way before the first request of the replay, when the start waited at its barrier or had just
-//! begun; and that go on: headstart's own program may just have been read, too.
+//! reads under way before the first request of the replay, when the start waited at its barrier; and that go on:
+//! headstart's own program may just have been read, too. Where the start has begun nobody is another.
 
 use headstart_system::device::DeviceFacts;
 use std::fs::File;
@@ -16,9 +16,6 @@ use std::time::{Duration, Instant};
 const EVERY: Duration = Duration::from_millis(200);
 /// They do if one byte in so many is theirs.
 const PART: u64 = 8;
-/// Reads under way before the first request that are others': a start that has begun may have one of its own.
-const UNDER_WAY: u64 = 1;
-const UNDER_WAY_BESIDE: u64 = 2;
 /// More than the kernel tells of a device, bytes.
 const MOST: usize = 1024;
 
@@ -51,12 +48,11 @@ struct Look {
 }
 
 impl Others {
-    /// Looks at a device before the first request. `beside` says whether the start has begun.
-    pub fn before(facts: &DeviceFacts, beside: bool) -> Others {
+    /// Looks at a device before the first request of a replay whose start waits at its barrier.
+    pub fn before(facts: &DeviceFacts) -> Others {
         let inflight = std::fs::read_to_string(facts.sysfs.join("inflight")).ok();
         let reads = inflight.as_deref().and_then(reads_under_way).unwrap_or(0);
-        let enough = if beside { UNDER_WAY_BESIDE } else { UNDER_WAY };
-        match reads >= enough {
+        match reads > 0 {
             true => Others::new(File::open(facts.sysfs.join("stat")).ok()),
             false => Others::nobody(),
         }
@@ -165,19 +161,19 @@ mod tests {
             std::fs::write(self.0.path().join("stat"), text).unwrap();
         }
 
-        fn others(&self, beside: bool) -> Others {
+        fn others(&self) -> Others {
             let facts = DeviceFacts {
                 sysfs: self.0.path().into(),
                 ..DeviceFacts::default()
             };
-            Others::before(&facts, beside)
+            Others::before(&facts)
         }
     }
 
     #[test]
     fn others_are_who_read_before_and_go_on() {
         let (disk, begun) = (Disk::new(2), Instant::now());
-        let others = disk.others(true);
+        let others = disk.others();
         let look = |turn| others.look(begun + turn * EVERY + EVERY / 10);
         disk.has_read(2000);
         others.read(100 * 512);
@@ -198,7 +194,7 @@ mod tests {
     #[test]
     fn who_has_read_only_before_is_nobody() {
         let (disk, begun) = (Disk::new(1), Instant::now());
-        let others = disk.others(false);
+        let others = disk.others();
         // As headstart's own program, whose last pages have just come.
         disk.has_read(1500);
         assert!(!others.look(begun + 2 * EVERY));
@@ -208,15 +204,9 @@ mod tests {
     }
 
     #[test]
-    fn one_read_may_be_the_starts_that_has_begun() {
-        for (reads, beside, somebody) in [
-            (0, false, false),
-            (1, false, true),
-            (1, true, false),
-            (2, true, true),
-        ] {
-            let state = Disk::new(reads).others(beside).state.into_inner();
-            assert_eq!(state == SOMEBODY, somebody, "{reads} {beside}");
+    fn somebody_is_who_reads_before_the_first_request() {
+        for (reads, expected) in [(0, NOBODY), (1, SOMEBODY), (40, SOMEBODY)] {
+            assert_eq!(Disk::new(reads).others().state.into_inner(), expected, "{reads}");
         }
     }
 
@@ -226,7 +216,7 @@ mod tests {
         assert!(!Others::nobody().look(later));
         let empty = Others::new(Some(tempfile::tempfile().unwrap()));
         assert!(!empty.look(later) && !empty.wait());
-        let none = Others::before(&DeviceFacts::default(), false);
+        let none = Others::before(&DeviceFacts::default());
         assert_eq!((none.state.into_inner(), reads_under_way("")), (NOBODY, None));
     }
 }
