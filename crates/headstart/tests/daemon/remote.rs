@@ -59,6 +59,14 @@ impl SlowFiles {
         fs::rename(new, &self.control).unwrap();
     }
 
+    /// A start of the program there, of which nothing is in memory.
+    fn start(&self) {
+        self.mount_anew(5);
+        let mut command = Command::new(self.point.join("one"));
+        command.args(self.files()).stdout(Stdio::null());
+        run(command);
+    }
+
     /// Mounted anew: nothing of it is in memory.
     fn mount(&self, after_ms: u32) {
         self.answers(0, true);
@@ -134,16 +142,10 @@ fn a_program_on_a_remote_file_system_is_learned_and_read_ahead() {
     let slow = SlowFiles::new(&case);
     let key = Key::new(slow.point.join("one").to_string_lossy()).unwrap();
     let daemon = Daemon::start(&case);
-    let start = || {
-        slow.mount_anew(5);
-        let mut command = Command::new(slow.point.join("one"));
-        command.args(slow.files()).stdout(Stdio::null());
-        run(command);
-    };
-    start();
+    slow.start();
     assert_eq!(kept(&case, &key, 1)[0].mode, Mode::Record);
     for turn in 2..=3 {
-        start();
+        slow.start();
         let last = kept(&case, &key, turn).pop().unwrap();
         assert_eq!((last.mode, &last.not_learned), (Mode::Replay, &None));
         let pages = FILES as u64 * 16;
@@ -239,13 +241,7 @@ fn the_process_that_forks_for_remote_files_is_replaced_when_it_is_killed() {
     let slow = SlowFiles::new(&case);
     let key = Key::new(slow.point.join("one").to_string_lossy()).unwrap();
     let daemon = Daemon::start(&case);
-    let start = || {
-        slow.mount_anew(5);
-        let mut command = Command::new(slow.point.join("one"));
-        command.args(slow.files()).stdout(Stdio::null());
-        run(command);
-    };
-    start();
+    slow.start();
     assert_eq!(kept(&case, &key, 1)[0].mode, Mode::Record);
     let child_of = |parent: u32| {
         let text = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap();
@@ -258,7 +254,7 @@ fn the_process_that_forks_for_remote_files_is_replaced_when_it_is_killed() {
     eventually("it is forked anew", || {
         child_of(keeper).is_some_and(|new| new != forks)
     });
-    start();
+    slow.start();
     let last = kept(&case, &key, 2).pop().unwrap();
     assert_eq!(last.mode, Mode::Replay);
     assert!(
