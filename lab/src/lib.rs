@@ -18,5 +18,4 @@ pub mod print;
 pub mod registry;
 pub mod report;
 pub mod setup;
-pub mod stats;
 pub mod tools;

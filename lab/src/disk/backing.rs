@@ -19,7 +19,7 @@ use rustix::fs::{SeekFrom, seek};
 use super::block::{BLOCK, Blocks};
 use super::delta::Delta;
 use crate::model::MAX_REQUEST;
-use crate::stats::Random;
+use headstart_bench::statistics::Random;
 
 /// Buffers above this size are kept for the next request: fresh ones would cost a page fault for every 4 KiB
 /// of them.

@@ -29,7 +29,7 @@ pub use serve::{FILE, Server};
 
 use crate::model::{MAX_REQUEST, Model, Nanos};
 use crate::registry::{Guard, Item, Registry};
-use crate::stats::Random;
+use headstart_bench::statistics::Random;
 use crate::tools;
 
 /// Read-ahead of the device in KiB: what Linux sets for real disks. Loop devices start with more.

@@ -1,7 +1,7 @@
 //! The order of runs: whole rounds, shuffled inside by a fixed seed, so that no setup has a place of its own
 //! and the same file always gives the same order.
 
-use crate::stats::Random;
+use headstart_bench::statistics::Random;
 
 /// One run to make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -22,7 +22,7 @@ use crate::kind::{Kind, LOADED};
 use crate::model::{Model, Nanos};
 use crate::registry::{Guard, Item, Registry};
 use crate::setup::{Cache, Setup};
-use crate::stats::Random;
+use headstart_bench::statistics::Random;
 use crate::tools;
 
 /// A machine that boots.

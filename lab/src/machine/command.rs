@@ -12,7 +12,8 @@ use crate::image::{Fs, Recipe};
 use crate::model::{Model, cost};
 use crate::registry::Registry;
 use crate::setup::Setup;
-use crate::{paths, print, stats};
+use crate::{paths, print};
+use headstart_bench::statistics as stats;
 
 /// What to boot.
 #[derive(Debug, Args)]

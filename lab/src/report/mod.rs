@@ -15,7 +15,7 @@ pub use table::table;
 
 use crate::experiment::{Begun, Directory, Floors, Run, floors};
 use crate::setup::EARLIER;
-use crate::stats::{bootstrap, centre, deviation, mean, median, outliers, pick};
+use headstart_bench::statistics::{bootstrap, centre, deviation, mean, median, outliers, pick};
 
 /// An experiment and what its runs say.
 #[derive(Debug, Clone, Serialize)]
