@@ -112,11 +112,25 @@ pub fn is_enough(without: &[f64], with: &[f64]) -> bool {
     if rounds >= MOST_ROUNDS || are_plainly_apart(without, with) {
         return true;
     }
-    let looked = (rounds >= FIRST_LOOK).then(|| difference(without, with)).flatten();
+    let looked = (rounds >= FIRST_LOOK)
+        .then(|| difference(without, with))
+        .flatten();
     looked.is_some_and(|found| {
         shown(&found, without, with) != Finding::NoDifference
             || found.interval.iter().all(|end| is_unnoticed(*end, without))
     })
+}
+
+/// Whether more rounds might show a difference: no interval of one that people notice holds 0, and yet it is
+/// not sure enough.
+pub fn is_unsettled(without: &[f64], with: &[f64]) -> bool {
+    let Some(found) = difference(without, with) else {
+        return true;
+    };
+    let holds_none = found.interval[0] > 0.0 || found.interval[1] < 0.0;
+    holds_none
+        && !is_unnoticed(found.seconds, without)
+        && shown(&found, without, with) == Finding::NoDifference
 }
 
 /// Whether nobody would notice that starts which take so long without headstart take so much less with it.
@@ -211,6 +225,9 @@ mod tests {
         assert!(is_enough(&cold, &with));
         assert_eq!(finding(&cold, &with), Finding::Faster);
         assert_eq!(finding(&with, &cold), Finding::Slower);
+        assert!(!is_unsettled(&cold, &with));
+        let slower: Vec<f64> = cold.iter().map(|seconds| seconds - 0.9).collect();
+        assert!(is_unsettled(&cold, &slower));
         let same = [1.0, 1.01, 0.99, 1.0, 1.02, 1.0, 1.01, 1.0];
         assert!(is_enough(&same, &same));
         assert_eq!(finding(&same, &same), Finding::NoDifference);
@@ -283,14 +300,23 @@ mod tests {
         let narrow = |random: &mut Random| 1.0 + 0.03 * normal(random);
         let wide = |random: &mut Random| (0.2 * normal(random)).exp();
         for (name, gain, noise, least, most_rounds) in [
-            ("half, narrow", 0.5, &narrow as &dyn Fn(&mut Random) -> f64, 4000, 5.5),
+            (
+                "half, narrow",
+                0.5,
+                &narrow as &dyn Fn(&mut Random) -> f64,
+                4000,
+                5.5,
+            ),
             ("half, wide", 0.5, &wide, 3990, 8.0),
             ("a tenth, narrow", 0.1, &narrow, 3990, 9.0),
             ("a harm of a tenth, narrow", -0.1, &narrow, 3990, 9.0),
         ] {
             let (shown, rounds) = experiments(gain, noise);
             println!("{name}: {shown} of 4000, {rounds:.1} rounds");
-            assert!(shown >= least && rounds <= most_rounds, "{name}: {shown}, {rounds}");
+            assert!(
+                shown >= least && rounds <= most_rounds,
+                "{name}: {shown}, {rounds}"
+            );
         }
     }
 }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 const FLOORS: [&[&str]; 8] = [
     &["model"],
     &["system"],
-    &["record", "learn", "plan", "replay", "store", "compare"],
+    &["record", "learn", "plan", "replay", "store", "compare", "bench"],
     &["start"],
     &["boot", "daemon", "inspect", "layout", "run"],
     &["start-commands"],
@@ -20,14 +20,14 @@ const FLOORS: [&[&str]; 8] = [
 ];
 
 /// Crates that ask nothing of the machine.
-const PURE: [&str; 3] = ["learn", "plan", "compare"];
+const PURE: [&str; 4] = ["learn", "plan", "compare", "bench"];
 
 /// What the command itself may have: it parses, calls and prints.
 const MOST_LINES_OF_THE_COMMAND: usize = 3700;
 
 /// Crates of which the program that runs at starts and boots has nothing, directly or around: what only
 /// people call, and what moves files.
-const NOT_AT_BOOT: [&str; 4] = ["compare", "inspect", "layout", "user-commands"];
+const NOT_AT_BOOT: [&str; 5] = ["bench", "compare", "inspect", "layout", "user-commands"];
 
 fn crates() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()

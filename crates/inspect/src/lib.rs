@@ -2,6 +2,7 @@
 //! the document, serializable views for `--json`; and pictures of starts ([`chart`]). Pure: no system call, no
 //! clock; the time to compare with is an argument.
 
+pub mod bench;
 pub mod chart;
 pub mod compare;
 pub mod diff;

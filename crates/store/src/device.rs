@@ -77,6 +77,31 @@ impl Store {
             .map_err(|e| StoreError::io("encode", &path, std::io::Error::other(e)))?;
         file::write_whole(&path, &text)
     }
+
+    /// Keeps in another state directory what was measured, as far as it can be read and written.
+    pub fn copy_device_costs(&self, to: &Store) {
+        let names = std::fs::read_dir(self.root().join("devices"))
+            .into_iter()
+            .flatten();
+        for name in names.flatten().take(MOST_DEVICES) {
+            let name = name.file_name();
+            let uuid = name.to_str().and_then(|name| uuid(name.strip_suffix(".json")?));
+            let Some(uuid) = uuid else { continue };
+            if let Some(cost) = self.device_cost(&uuid) {
+                let _ = to.save_device_cost(&uuid, &cost);
+            }
+        }
+    }
+}
+
+/// So many are copied.
+const MOST_DEVICES: usize = 1024;
+
+/// A UUID of 32 hexadecimal digits.
+fn uuid(digits: &str) -> Option<[u8; 16]> {
+    let is_whole = digits.len() == 32 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let number = is_whole.then(|| u128::from_str_radix(digits, 16).ok());
+    number.flatten().map(u128::to_be_bytes)
 }
 
 #[cfg(test)]
@@ -108,6 +133,11 @@ mod tests {
         assert_eq!(store.device_cost(&[1; 16]), None);
         store.save_device_cost(&[1; 16], &stored).unwrap();
         assert_eq!(store.device_cost(&[1; 16]), Some(stored.clone()));
+        let other_dir = tempfile::tempdir().unwrap();
+        let other = Store::new(other_dir.path());
+        std::fs::write(dir.path().join("devices/readme.json"), "{}").unwrap();
+        store.copy_device_costs(&other);
+        assert_eq!(other.device_cost(&[1; 16]), Some(stored.clone()));
         assert_eq!(store.device_cost(&[2; 16]), None);
         let text = std::fs::read_to_string(store.device_file(&[1; 16])).unwrap();
         let odd = text.replace("524288", "524289");

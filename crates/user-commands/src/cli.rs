@@ -1,8 +1,8 @@
 //! The whole command line, of all programs of the package: help, man pages and completions are made of it.
 
 use crate::commands::{
-    apps, chart, compare, diff, doctor, explain, export, floor, forget, learn, plan, replay, report_bug,
-    show, status,
+    apps, bench, chart, compare, diff, doctor, explain, export, floor, forget, learn, plan, replay,
+    report_bug, show, status,
 };
 use clap::Subcommand;
 use headstart_start_commands::commands::{boot, daemon, layout, mark, op, record, run};
@@ -22,6 +22,7 @@ pub(crate) enum Command {
     Export(export::Args),
     Compare(compare::Args),
     Status(status::Args),
+    Bench(bench::Args),
     Floor(floor::Args),
     Layout(layout::Args),
     Forget(forget::Args),

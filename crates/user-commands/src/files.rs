@@ -58,3 +58,20 @@ pub fn read_any(path: &Path) -> Result<Any> {
         ),
     })
 }
+
+/// Refuses a file to be written that no directory is there for, or that is there and no regular file: a link
+/// may lead anywhere, and nobody wants a device or a directory replaced.
+pub fn refuse_all_but_files(output: &Path) -> Result<()> {
+    let has_directory =
+        (output.parent()).is_none_or(|parent| parent.as_os_str().is_empty() || parent.is_dir());
+    match output.symlink_metadata() {
+        Ok(facts) if !facts.is_file() => bail!(
+            "{} is there and no regular file: remove it, or name another file",
+            output.display()
+        ),
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound || !has_directory => {
+            Err(error).with_context(|| output.display().to_string())
+        }
+        _ => Ok(()),
+    }
+}

@@ -5,6 +5,7 @@
 //!
 //! Exit status: 0 done, 1 could not, 2 wrong usage.
 
+pub mod bench;
 mod cli;
 mod commands;
 pub mod compare;
@@ -49,6 +50,7 @@ fn run(command: Command, state: Option<PathBuf>) -> Result<()> {
         Command::Diff(args) => commands::diff::run(args),
         Command::Compare(args) => commands::compare::run(args, &store(state)?),
         Command::Chart(args) => commands::chart::run(args, &store(state)?),
+        Command::Bench(args) => commands::bench::run(args, &store(state)?),
         Command::Status(args) => commands::status::run(args, &store(state)?),
         Command::Floor(args) => commands::floor::run(args, &store(state)?),
         Command::Forget(args) => commands::forget::run(args, &store(state)?),

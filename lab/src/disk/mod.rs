@@ -29,8 +29,8 @@ pub use serve::{FILE, Server};
 
 use crate::model::{MAX_REQUEST, Model, Nanos};
 use crate::registry::{Guard, Item, Registry};
-use headstart_bench::statistics::Random;
 use crate::tools;
+use headstart_bench::statistics::Random;
 
 /// Read-ahead of the device in KiB: what Linux sets for real disks. Loop devices start with more.
 pub const READ_AHEAD_KB: u64 = 128;

@@ -22,8 +22,8 @@ use crate::kind::{Kind, LOADED};
 use crate::model::{Model, Nanos};
 use crate::registry::{Guard, Item, Registry};
 use crate::setup::{Cache, Setup};
-use headstart_bench::statistics::Random;
 use crate::tools;
+use headstart_bench::statistics::Random;
 
 /// A machine that boots.
 #[derive(Debug)]

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // Tests fail by panicking, in their helpers too.
 
 mod apps;
+mod bench;
 mod chart;
 #[path = "../common/mod.rs"]
 mod common;

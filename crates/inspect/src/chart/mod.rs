@@ -17,6 +17,7 @@ mod svg;
 mod text;
 
 pub use picture::Pages;
+pub use text::xml;
 
 use headstart_model::Trace;
 use layout::Layout;

@@ -1,8 +1,9 @@
 //! `headstart chart`: a start as a picture.
 
+use crate::files;
 use crate::floor::{Wanted, start_floor};
 use crate::starts::{FoundStart, find};
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use headstart_inspect::chart::{FloorLine, Pages, Start, html, pages, svg};
 use headstart_inspect::human::{bytes, duration};
 use headstart_start::complain;
@@ -75,7 +76,7 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
         None => default_output(&args.start),
     };
     let form = form(&output)?;
-    refuse_all_but_files(&output)?;
+    files::refuse_all_but_files(&output)?;
     let progress = Progress::for_terminal();
     progress.show("reading what was recorded");
     let mut recorded = vec![find(&args.start, Wanted::Any, store)?];
@@ -178,22 +179,5 @@ fn form(output: &Path) -> Result<Form> {
             "{}: the name of a picture ends in .svg or .html",
             output.display()
         ),
-    }
-}
-
-/// Refuses what no directory is there for, and what is there and no regular file: a link may lead anywhere,
-/// and a device or a directory is nobody's picture.
-fn refuse_all_but_files(output: &Path) -> Result<()> {
-    let has_directory =
-        (output.parent()).is_none_or(|parent| parent.as_os_str().is_empty() || parent.is_dir());
-    match output.symlink_metadata() {
-        Ok(facts) if !facts.is_file() => bail!(
-            "{} is there and no regular file: remove it, or name another with -o",
-            output.display()
-        ),
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound || !has_directory => {
-            Err(error).with_context(|| output.display().to_string())
-        }
-        _ => Ok(()),
     }
 }

@@ -1,6 +1,7 @@
 //! The subcommands, one file each: its arguments, and what they are parsed, called and printed for.
 
 pub mod apps;
+pub mod bench;
 pub mod boot_status;
 pub mod chart;
 pub mod compare;
