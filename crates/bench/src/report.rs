@@ -35,6 +35,25 @@ pub struct Report {
     pub kept: Option<String>,
 }
 
+/// Boots that are measured, and what they show so far: the document of `headstart bench --boot --json`.
+#[derive(Clone, Debug, Serialize)]
+pub struct Boots {
+    /// When it began, nanoseconds since 1970.
+    pub since_unix_ns: u64,
+    /// How many of the next boots are measured yet.
+    pub left: u8,
+    /// Boots that were not read ahead, seconds each.
+    pub not_read_ahead: Vec<f64>,
+    /// Boots that were, seconds each.
+    pub read_ahead: Vec<f64>,
+    /// What they show.
+    pub finding: Finding,
+    /// By how much they differ; `None` with fewer than four of either.
+    pub saved: Option<Difference>,
+    /// Whether it is known what a boot reads: until then no boot can be read ahead.
+    pub is_known: bool,
+}
+
 /// When a start has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]

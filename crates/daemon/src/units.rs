@@ -29,6 +29,17 @@ pub enum State {
     Stopped,
 }
 
+/// What the daemon has cost since it began.
+#[derive(Clone, Copy, Debug)]
+pub struct Cost {
+    /// Memory that is its own, bytes.
+    pub memory: u64,
+    /// CPU time, microseconds.
+    pub cpu_us: u64,
+    /// How long ago it began.
+    pub age: std::time::Duration,
+}
+
 impl State {
     /// Reads the state without connecting: a connection would start the daemon.
     pub fn read() -> State {
@@ -46,6 +57,22 @@ impl State {
             false if socket.exists() => State::Waits,
             false => State::Stopped,
         }
+    }
+
+    /// What the daemon costs, as its control group counts; `None` where it does not run, or version 2 of the
+    /// groups does not count that.
+    pub fn cost() -> Option<Cost> {
+        let group = Path::new("/sys/fs/cgroup/system.slice/headstartd.service");
+        let number = |file: &str, name: &str| {
+            let text = std::fs::read_to_string(group.join(file)).ok()?;
+            let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+            line.trim().parse::<u64>().ok()
+        };
+        Some(Cost {
+            memory: number("memory.stat", "anon ")?,
+            cpu_us: number("cpu.stat", "usage_usec ")?,
+            age: group.metadata().ok()?.modified().ok()?.elapsed().ok()?,
+        })
     }
 
     /// For people, with the way out.

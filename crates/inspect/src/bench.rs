@@ -3,8 +3,8 @@
 use crate::chart::xml;
 use crate::human::{bytes, duration, printable};
 use crate::table::{Table, sentences};
-use headstart_bench::report::{ColdBy, End, Report};
-use headstart_bench::rule::{Finding, is_unsettled};
+use headstart_bench::report::{Boots, ColdBy, End, Report};
+use headstart_bench::rule::{Difference, Finding, is_unsettled};
 use headstart_bench::statistics::median;
 
 /// Columns of the narrowest terminal.
@@ -34,7 +34,15 @@ fn lines(report: &Report) -> [(&'static str, String); 6] {
         ("cold", times(&report.cold)),
         ("with headstart", times(&report.with_headstart)),
         ("warm", times(&report.warm)),
-        ("saved", saved(report)),
+        (
+            "saved",
+            saved(
+                &report.saved,
+                report.finding,
+                (&report.cold, &report.with_headstart),
+                "cold start",
+            ),
+        ),
         ("at best", at_best(report)),
         ("what is left", left(report)),
     ]
@@ -59,12 +67,37 @@ fn times(times: &[f64]) -> String {
     }
 }
 
-fn saved(report: &Report) -> String {
-    let Some(found) = &report.saved else {
+/// What boots have shown so far, for people.
+pub fn boots_text(boots: &Boots) -> String {
+    let next = match boots.left {
+        0 => "all that were to be measured have been".to_owned(),
+        _ if !boots.is_known => {
+            "the next boot teaches what a boot reads; those after it are measured".to_owned()
+        }
+        left => format!("{left} more are measured, read ahead and not in turns"),
+    };
+    let mut table = Table::new(&["", ""]).wrapped();
+    table.row(["not read ahead", &times(&boots.not_read_ahead)]);
+    table.row(["read ahead", &times(&boots.read_ahead)]);
+    table.row([
+        "saved",
+        &saved(
+            &boots.saved,
+            boots.finding,
+            (&boots.not_read_ahead, &boots.read_ahead),
+            "boot",
+        ),
+    ]);
+    table.row(["next boots", &next]);
+    table.to_string()
+}
+
+fn saved(found: &Option<Difference>, finding: Finding, times: (&[f64], &[f64]), what: &str) -> String {
+    let Some(found) = found else {
         return "too few starts to tell".into();
     };
     // A start that takes longer has lost; both ends of the interval are told alike.
-    let (sign, [low, high]) = match report.finding {
+    let (sign, [low, high]) = match finding {
         Finding::Slower => (-1.0, [-found.interval[1], -found.interval[0]]),
         _ => (1.0, found.interval),
     };
@@ -74,16 +107,16 @@ fn saved(report: &Report) -> String {
     };
     let interval = format!("95 % sure: {} to {}", signed(low), signed(high));
     let amount = signed(sign * found.seconds);
-    match report.finding {
-        Finding::NoDifference if is_unsettled(&report.cold, &report.with_headstart) => {
+    match finding {
+        Finding::NoDifference if is_unsettled(times.0, times.1) => {
             format!("not sure after so few starts, {amount} perhaps ({interval})")
         }
         Finding::NoDifference => format!("no difference seen ({interval})"),
         Finding::Faster => {
-            let share = 100.0 * found.seconds / median(&report.cold);
-            format!("{amount}, {share:.0} % of a cold start ({interval})")
+            let share = 100.0 * found.seconds / median(times.0);
+            format!("{amount}, {share:.0} % of a {what} ({interval})")
         }
-        Finding::Slower => format!("nothing: with headstart it takes {amount} longer ({interval})"),
+        Finding::Slower => format!("nothing: it takes {amount} longer ({interval})"),
     }
 }
 
@@ -319,12 +352,37 @@ mod tests {
         let no_difference = text(&report(&same, &same));
         assert!(no_difference.contains("no difference seen"), "{no_difference}");
         let slower = text(&report(&WITH, &COLD));
-        assert!(
-            slower.contains("nothing: with headstart it takes 4.3"),
-            "{slower}"
-        );
+        assert!(slower.contains("nothing: it takes 4.29 s longer"), "{slower}");
         let few = text(&report(&COLD[..2], &WITH[..2]));
         assert!(few.contains("too few starts to tell"), "{few}");
+    }
+
+    #[test]
+    fn boots_say_how_many_are_to_come() {
+        let boots = |left, is_known, times: &[f64]| {
+            boots_text(&Boots {
+                since_unix_ns: 1,
+                left,
+                not_read_ahead: times.to_vec(),
+                read_ahead: times.iter().map(|seconds| seconds / 5.0).collect(),
+                finding: Finding::Faster,
+                saved: difference(
+                    times,
+                    &times.iter().map(|seconds| seconds / 5.0).collect::<Vec<_>>(),
+                ),
+                is_known,
+            })
+        };
+        let first = boots(10, false, &[]);
+        assert!(
+            first.contains("not measured") && first.contains("the next boot teaches"),
+            "{first}"
+        );
+        let last = boots(0, true, &COLD);
+        assert!(
+            last.contains("80 % of a boot") && last.contains("all that were to be"),
+            "{last}"
+        );
     }
 
     #[test]

@@ -6,6 +6,7 @@ pub mod bench;
 pub mod chart;
 pub mod compare;
 pub mod diff;
+pub mod estimate;
 pub mod explain;
 pub mod export;
 pub mod floor;
@@ -16,6 +17,7 @@ pub mod plan;
 pub mod profile;
 pub mod replay;
 pub mod status;
+pub mod summary;
 pub mod table;
 pub mod trace;
 

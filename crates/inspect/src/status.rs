@@ -357,9 +357,6 @@ pub fn text(status: &KeyStatus, now_unix_ns: u64, coloured: bool) -> String {
 
 /// All keys for people, in colours if they are wanted: each with what is known of it below its name.
 pub fn list(statuses: &[KeyStatus], now_unix_ns: u64, coloured: bool) -> String {
-    if statuses.is_empty() {
-        return "Nothing is known yet: `headstart run -- CMD` begins.\n".into();
-    }
     let mut out = String::new();
     for status in statuses {
         let mut name = Table::new(&[""]).wrapped();

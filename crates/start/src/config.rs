@@ -45,6 +45,8 @@ pub struct Boot {
 pub struct Programs {
     /// One cold start of a program in so many is a control; 0 for none.
     pub control_every: u32,
+    /// Whether starts are recorded only, and nothing is read ahead: for `headstart estimate`.
+    pub observe: bool,
     /// The directory that the daemon writes its file of sums into; `None` for nowhere.
     pub metrics: Option<PathBuf>,
 }
@@ -65,6 +67,7 @@ impl Default for Programs {
     fn default() -> Programs {
         Programs {
             control_every: 10,
+            observe: false,
             metrics: None,
         }
     }
@@ -119,6 +122,7 @@ fn parse(text: &str, tell: &mut dyn FnMut(String)) -> Result<Config, String> {
     let default = Programs::default();
     let programs = Programs {
         control_every: keys.value("control_every", default.control_every, |_| Ok(())),
+        observe: keys.value("observe", default.observe, |_| Ok(())),
         metrics: keys.value("metrics", default.metrics, |path| {
             path.as_deref().map_or(Ok(()), absolute)
         }),
@@ -214,7 +218,7 @@ mod tests {
         let text = include_str!("../../../packaging/headstart.toml");
         assert_eq!(read_text(text), (Config::default(), Vec::new()));
         let mut said = text.to_owned();
-        for key in ["exclude", "control_every", "chart", "metrics"] {
+        for key in ["exclude", "control_every", "chart", "observe", "metrics"] {
             said = said.replace(&format!("# {key} ="), &format!("{key} ="));
         }
         let (mut config, told) = read_text(&said);
@@ -225,12 +229,15 @@ mod tests {
 
     #[test]
     fn each_key_counts_and_what_is_not_said_has_its_default() {
-        let text = "[boot]\nexclude = [\"/srv/cache\"]\nchart = true\n[programs]\ncontrol_every = 0\nmetrics = \"/m\"\n";
+        let text = "[boot]\nexclude = [\"/srv/cache\"]\nchart = true\n[programs]\ncontrol_every = 0\nobserve = true\nmetrics = \"/m\"\n";
         let (config, told) = read_text(text);
         assert!(told.is_empty(), "{told:?}");
         assert_eq!(config.boot.excluded(Path::new("/state")).len(), 2);
         assert_eq!((config.boot.control_every, config.boot.chart), (10, true));
-        assert_eq!(config.programs.control_every, 0);
+        assert_eq!(
+            (config.programs.control_every, config.programs.observe),
+            (0, true)
+        );
         assert_eq!(config.programs.metrics, Some("/m".into()));
     }
 
@@ -246,7 +253,7 @@ mod tests {
         for (name, known) in [
             ("program", "boot, programs"),
             ("boot.excluded", "exclude, control_every, chart"),
-            ("programs.hold", "control_every, metrics"),
+            ("programs.hold", "control_every, observe, metrics"),
         ] {
             let line = format!(": {name} is unknown and ignored; known are {known}");
             assert!(told.iter().any(|said| said.ends_with(&line)), "{line}: {told:?}");

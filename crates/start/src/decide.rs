@@ -98,9 +98,10 @@ pub fn decide(known: &PriorState<'_>) -> Decision {
             _ => Decision::Bypass("what it reads is in memory".into()),
         };
     }
-    match control_every != 0 && is_control(known.turns, control_every, known.fixed_rate) {
-        true => Decision::Control,
-        false => Decision::Replay,
+    let measured = known.turns.alternate > 0;
+    match measured || control_every != 0 {
+        true if is_control(known.turns, control_every, known.fixed_rate) => Decision::Control,
+        _ => Decision::Replay,
     }
 }
 
@@ -123,6 +124,7 @@ fn warm_every(turns: Turns, control_every: u32) -> Option<u32> {
 /// that is `fixed` as many as earlier starts have shown to be enough; in doubt there are more.
 fn is_control(turns: Turns, every: u32, fixed: bool) -> bool {
     let every = match (turns.in_doubt, turns.control_every) {
+        _ if turns.alternate > 0 => 2,
         (true, _) => every.min(CONTROL_EVERY_IN_DOUBT),
         (false, 0) => every,
         (false, _) if fixed => every,
@@ -150,6 +152,13 @@ pub fn next_record_in(before: Turns, outcome: &Outcome, requests: usize, runs: u
 
 /// Where the key stands after a start of this mode.
 pub fn next_turns(turns: Turns, mode: Mode) -> Turns {
+    let turns = match mode {
+        Mode::Control | Mode::Replay => Turns {
+            alternate: turns.alternate.saturating_sub(1),
+            ..turns
+        },
+        Mode::Record | Mode::Bypass | Mode::Declined => turns,
+    };
     match mode {
         // Neither a replay nor to compare with: it is the next one's turn.
         Mode::Record | Mode::Bypass | Mode::Declined => turns,
@@ -276,6 +285,42 @@ mod tests {
             };
             assert!(why.contains("apps enable"), "{why}");
         }
+    }
+
+    #[test]
+    fn starts_that_somebody_measures_are_a_replay_and_a_control_in_turns() {
+        let mut turns = Turns {
+            alternate: 4,
+            control_every: 84,
+            ..turns(1)
+        };
+        for (control_every, expected) in [
+            (10, Mode::Control),
+            (0, Mode::Replay),
+            (10, Mode::Control),
+            (0, Mode::Replay),
+        ] {
+            let mode = decide(&PriorState {
+                turns,
+                control_every,
+                ..known()
+            })
+            .mode();
+            assert_eq!(mode, expected, "{turns:?}");
+            turns = next_turns(turns, mode);
+        }
+        assert_eq!(turns.alternate, 0);
+        assert_eq!(
+            next_turns(
+                Turns {
+                    alternate: 3,
+                    ..turns
+                },
+                Mode::Bypass
+            )
+            .alternate,
+            3
+        );
     }
 
     #[test]

@@ -26,7 +26,7 @@ const MAGIC: &[u8; 6] = b"START4";
 /// Numbers of four bytes.
 const NUMBERS: usize = 4;
 /// Bytes behind the plan.
-pub const TAIL: usize = MAGIC.len() + 4 * NUMBERS + 5;
+pub const TAIL: usize = MAGIC.len() + 4 * NUMBERS + 6;
 
 /// Where a key stands between control runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,6 +60,9 @@ pub struct Turns {
     /// A hole that was bridged could not be read: no more are.
     #[serde(default)]
     pub bridges_nothing: bool,
+    /// So many cold starts are a replay and a control in turns, because somebody measures them.
+    #[serde(default)]
+    pub alternate: u8,
 }
 
 /// The state of a key, as it is before a start.
@@ -213,13 +216,14 @@ fn to_bytes(plan: &PlanFile, turns: Turns) -> Vec<u8> {
         waited_ms,
         unplanned,
         bridges_nothing,
+        alternate,
     } = turns;
     let mut bytes = plan.bytes().to_vec();
     bytes.extend_from_slice(MAGIC);
     let numbers: [u32; NUMBERS] = [replays_since_control, control_every, machine, waited_ms];
     bytes.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
     bytes.extend_from_slice(&[in_doubt.into(), exact_due.into(), bridges_nothing.into()]);
-    bytes.extend_from_slice(&[record_in, unplanned]);
+    bytes.extend_from_slice(&[record_in, unplanned, alternate]);
     bytes
 }
 
@@ -236,6 +240,7 @@ fn from_bytes(mut bytes: Vec<u8>) -> Option<(PlanFile, Turns)> {
         bridges_nothing @ 0..=1,
         record_in,
         unplanned,
+        alternate,
     ] = flags
     else {
         return None;
@@ -254,6 +259,7 @@ fn from_bytes(mut bytes: Vec<u8>) -> Option<(PlanFile, Turns)> {
             record_in,
             unplanned,
             bridges_nothing: bridges_nothing == 1,
+            alternate,
         },
     ))
 }
@@ -306,6 +312,7 @@ mod tests {
             waited_ms: 80_000,
             unplanned: 3,
             bridges_nothing: true,
+            alternate: 17,
         };
         let plan = plan_of(&key);
         let change = |change: Change<'_>| lock.change(&change).unwrap();
@@ -384,8 +391,8 @@ mod tests {
             assert!(!key.is_replayed(), "{length} of {} bytes", whole.len());
         }
         // But for the numbers.
-        let flags = whole.len() - 5..whole.len() - 2;
-        for at in (0..whole.len() - 5 - 4 * NUMBERS).chain(flags) {
+        let flags = whole.len() - 6..whole.len() - 3;
+        for at in (0..whole.len() - 6 - 4 * NUMBERS).chain(flags) {
             let mut changed = whole.clone();
             changed[at] ^= 0x10;
             std::fs::write(&path, &changed).unwrap();

@@ -1,7 +1,7 @@
 //! The whole command line, of all programs of the package: help, man pages and completions are made of it.
 
 use crate::commands::{
-    apps, bench, chart, compare, diff, doctor, explain, export, floor, forget, learn, plan, replay,
+    apps, bench, chart, compare, diff, doctor, estimate, explain, export, floor, forget, learn, plan, replay,
     report_bug, show, status,
 };
 use clap::Subcommand;
@@ -23,6 +23,7 @@ pub(crate) enum Command {
     Compare(compare::Args),
     Status(status::Args),
     Bench(bench::Args),
+    Estimate(estimate::Args),
     Floor(floor::Args),
     Layout(layout::Args),
     Forget(forget::Args),

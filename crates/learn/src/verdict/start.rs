@@ -18,6 +18,8 @@ const BLOCKED_WHEN_COLD: f64 = 0.25;
 /// A start that can be compared with others.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Start {
+    /// When it began, nanoseconds since 1970.
+    pub started_unix_ns: u64,
     /// What headstart did.
     pub mode: Mode,
     /// The share in memory of what it was expected to need, before it began; below [`WARM`].
@@ -110,6 +112,7 @@ pub fn comparable(outcomes: &[Outcome]) -> (Vec<Start>, LeftOut) {
             None => left_out.unknown += 1,
             Some(share) if share >= WARM => left_out.warm += 1,
             Some(resident) => starts.push(Start {
+                started_unix_ns: outcome.started_unix_ns,
                 mode: outcome.mode,
                 resident,
                 elapsed_ns: outcome.elapsed_ns,

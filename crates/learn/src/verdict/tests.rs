@@ -215,6 +215,7 @@ fn a_bet_is_fair_but_for_what_a_bettor_is_left_with() {
                 Mode::Replay,
             ]) {
                 evidence.add(Start {
+                    started_unix_ns: 0,
                     mode,
                     resident: 0.0,
                     elapsed_ns: *ns,

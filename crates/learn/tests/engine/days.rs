@@ -102,6 +102,7 @@ pub fn months(program: &Program, months: usize, seed: u64) -> Vec<Bill> {
             }
             let noise = program.deviation * chance.normal() + chance.outlier(OUTLIERS);
             served.over(Start {
+                started_unix_ns: 0,
                 mode,
                 resident: 0.05 * chance.uniform(),
                 elapsed_ns: (expected_s * share * noise.exp() * 1e9) as u64,
@@ -154,6 +155,7 @@ pub fn found_after(change: &Change, histories: u64) -> Vec<usize> {
             };
             let noise = change.deviation * chance.normal() + chance.outlier(OUTLIERS);
             let is_bypassed = served.over(Start {
+                started_unix_ns: 0,
                 mode,
                 resident: 0.05 * chance.uniform(),
                 elapsed_ns: (cold_s * share * noise.exp() * 1e9) as u64,

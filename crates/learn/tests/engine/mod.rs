@@ -354,6 +354,7 @@ fn history(case: &Case, seed: u64) -> (Option<usize>, usize) {
         let load = case.load * (std::f64::consts::TAU * number as f64 / STARTS_A_DAY as f64).sin();
         let seconds = warm * harm * (case.deviation * noise + outlier + drift + load).exp();
         let is_over = served.over(Start {
+            started_unix_ns: 0,
             mode,
             resident,
             elapsed_ns: (seconds * 1e9) as u64,

@@ -57,8 +57,11 @@ pub fn run(args: Args, state: Option<PathBuf>) -> Result<()> {
                 complain(&error.to_string());
             }
         },
-        control_every: args.control_every.unwrap_or(configured.control_every),
-        fixed_rate: args.control_every.is_some(),
+        control_every: match configured.observe {
+            true => 1,
+            false => args.control_every.unwrap_or(configured.control_every),
+        },
+        fixed_rate: configured.observe || args.control_every.is_some(),
         least_wait: Duration::from_millis(args.least_wait),
         metrics: args.metrics.or(configured.metrics),
         control: control.context("cannot serve the control socket")?,

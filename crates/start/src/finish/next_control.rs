@@ -102,6 +102,7 @@ mod tests {
                 _ => (Mode::Replay, 2),
             };
             history.add(Start {
+                started_unix_ns: 0,
                 mode,
                 resident: 0.0,
                 elapsed_ns: seconds * 1_000_000_000 + number,

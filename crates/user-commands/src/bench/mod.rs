@@ -5,6 +5,7 @@
 //! headstart is called as a user calls it, and times are taken from outside. The daemon ignores all of it,
 //! because `headstart` began it.
 
+pub mod boots;
 mod cold;
 mod start;
 mod tree;

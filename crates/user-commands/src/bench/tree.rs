@@ -93,7 +93,7 @@ mod tests {
         let shells = fs::canonicalize("/bin/sh").unwrap();
         assert!(!descendants(&shells).contains(&shell.id()));
         for process in found {
-            headstart_system::launch::wait::send(process, 9);
+            headstart_system::launch::send(process, 9);
         }
         shell.wait().unwrap();
     }

@@ -1,11 +1,11 @@
 //! `headstart bench`: what headstart brings for a command on this machine.
 
-use crate::bench::{Bench, FEWEST, Interrupted, bench, most_starts};
+use crate::bench::{Bench, FEWEST, Interrupted, bench, boots, most_starts};
 use crate::files;
 use crate::floor::{Wanted, last_start};
 use anyhow::{Context, Result, bail, ensure};
 use headstart_bench::report::ColdBy;
-use headstart_inspect::bench::{html, text};
+use headstart_inspect::bench::{boots_text, html, text};
 use headstart_inspect::human::printable;
 use headstart_start::complain;
 use headstart_start::keys::find_known;
@@ -38,18 +38,20 @@ use std::path::PathBuf;
 ///
 /// Everything that the command does is done at each start. So it is asked for consent first, and --yes gives
 /// it. Only root can call this. To start the command as a user: `headstart bench -- runuser -u USER -- CMD`.
+///
+/// With --boot the next boots are read ahead and not in turns, as many of either as --rounds says (default 5),
+/// once one is known. The same command then tells what they have shown, also before all of them are over.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// A key, for the command line of its last start that is kept.
-    #[arg(
-        value_name = "KEY",
-        required_unless_present = "command",
-        conflicts_with = "command"
-    )]
+    #[arg(value_name = "KEY", required_unless_present_any = ["command", "boot"], conflicts_with = "command")]
     key: Option<String>,
+    /// Measure the next boots.
+    #[arg(long, conflicts_with_all = ["key", "command", "drop_caches", "keep", "html"])]
+    boot: bool,
     /// So many rounds of the three starts, instead of as many as it takes.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(FEWEST as i64..=1000))]
-    rounds: Option<u16>,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(FEWEST as i64..=100))]
+    rounds: Option<u8>,
     /// Drop the caches of the whole machine before each cold start: other programs are slower for a while.
     #[arg(long)]
     drop_caches: bool,
@@ -72,8 +74,12 @@ pub struct Args {
 pub fn run(args: Args, store: &Store) -> Result<()> {
     ensure!(
         geteuid().is_root(),
-        "only root can take files out of memory: call it as root, as by sudo"
+        "only root can take files out of memory, and measure boots: call it as root, as by sudo"
     );
+    if args.boot {
+        let status = boots::measure(store, args.rounds)?;
+        return args.output_form.print(&status, || boots_text(&status));
+    }
     let command = match &args.key {
         Some(key) => command_of(key, store)?,
         None => args.command.clone(),

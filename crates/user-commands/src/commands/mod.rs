@@ -7,6 +7,7 @@ pub mod chart;
 pub mod compare;
 pub mod diff;
 pub mod doctor;
+pub mod estimate;
 pub mod explain;
 pub mod export;
 pub mod floor;

@@ -2,9 +2,12 @@
 
 use crate::floor::{Wanted, last_start, start_floor};
 use anyhow::Result;
+use headstart_boot::install::is_enabled;
+use headstart_daemon::units::State;
 use headstart_inspect::plan::issued;
 use headstart_inspect::profile::page_counts;
 use headstart_inspect::status::{Bypass, FloorStatus, KeyStatus, PlanStatus, ProfileStatus, list, text};
+use headstart_inspect::summary::{self, DaemonCost, Running};
 use headstart_learn::verdict::{compare, controls};
 use headstart_model::plan::RequestKind;
 use headstart_start::complain;
@@ -13,8 +16,11 @@ use headstart_start::machine::{Costs, Measure};
 use headstart_start::now_unix_ns;
 use headstart_start_commands::context::{Output, colours};
 use headstart_store::{KeyDir, Store};
+use std::path::Path;
 
 /// List what is known, and whether it pays.
+///
+/// Three lines come first: what is on, what was saved in the last 30 days, and what it cost.
 ///
 /// The verdict compares cold starts with a replay and cold control starts without one, see
 /// `run --control-every`; the line `controls` says what the latter cost, and how many there are.
@@ -37,9 +43,15 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
             .iter()
             .map(|key| read_status(&store.key(key)))
             .collect();
-        return args
-            .output_form
-            .print(&statuses, || list(&statuses, now_unix_ns(), colours()));
+        let shown = || {
+            let now = now_unix_ns();
+            let summary = summary::text(&statuses, &running(store), now);
+            match statuses.is_empty() {
+                true => summary,
+                false => format!("{summary}\n{}", list(&statuses, now, colours())),
+            }
+        };
+        return args.output_form.print(&statuses, shown);
     };
     let kept = find_known(name, store)?;
     let status = KeyStatus {
@@ -49,6 +61,24 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
     args.output_form
         .print(&status, || text(&status, now_unix_ns(), colours()))
 }
+
+/// What of headstart is on. What another state directory than the machine's holds says nothing of that.
+fn running(store: &Store) -> Running {
+    let is_the_machines = store.root() == Path::new(MACHINE);
+    let cost = State::cost().filter(|_| is_the_machines);
+    Running {
+        boots: is_the_machines.then(|| is_enabled(None)),
+        runs: is_the_machines && State::read() == State::Runs,
+        daemon: cost.map(|cost| DaemonCost {
+            memory: cost.memory,
+            cpu_ns: cost.cpu_us.saturating_mul(1000),
+            age_ns: u64::try_from(cost.age.as_nanos()).unwrap_or(u64::MAX),
+        }),
+    }
+}
+
+/// The state directory that boots and the daemon use.
+const MACHINE: &str = "/var/lib/headstart";
 
 /// The floor of the last start with a replay. For it every file of the start is looked up: some milliseconds
 /// for one key, too much for the list of all. It is not kept with the outcome, because it is the floor of the
