@@ -96,8 +96,8 @@ install: build-static man install-files
 
 # What is built already, below DESTDIR.
 install-files:
-	install -D -m 755 $(BIN) $(DESTDIR)/usr/sbin/headstart
-	install -m 755 $(STATIC)/headstart-init $(DESTDIR)/usr/sbin/headstart-init
+	install -D -m 755 $(BIN) $(DESTDIR)/usr/bin/headstart
+	install -D -m 755 $(STATIC)/headstart-init $(DESTDIR)/usr/sbin/headstart-init
 	install -D -m 755 -t $(DESTDIR)/usr/libexec/headstart $(PARTS)
 	install -d $(DESTDIR)/usr/share/man/man1 $(DESTDIR)/usr/share/man/man5 $(DESTDIR)/usr/share/man/man8
 	install -m 644 target/generated/man/*.1 $(DESTDIR)/usr/share/man/man1/

@@ -101,11 +101,11 @@ const ASKED_FIRST: [&CStr; 2] = [
 const WAY: &CStr = c"trusted.headstart";
 /// Where packages install headstart, from the directory that this program is started in: see
 /// `bypass::BYPASS`.
-const INSTALLED: &CStr = c"usr/sbin/headstart";
+const INSTALLED: &CStr = c"usr/bin/headstart";
 /// Where it is installed.
 const COMMANDS: [&CStr; 4] = [
-    c"/usr/sbin/headstart",
     c"/usr/bin/headstart",
+    c"/usr/sbin/headstart",
     c"/usr/local/sbin/headstart",
     c"/usr/local/bin/headstart",
 ];

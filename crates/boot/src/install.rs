@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 /// Where the command may be.
 const PLACES: [&str; 4] = [
     INSTALLED,
-    "/usr/bin/headstart",
+    "/usr/sbin/headstart",
     "/usr/local/sbin/headstart",
     "/usr/local/bin/headstart",
 ];
@@ -234,7 +234,7 @@ mod tests {
 
     fn system() -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
-        for file in ["usr/lib/systemd/systemd", "usr/sbin/headstart"] {
+        for file in ["usr/lib/systemd/systemd", "usr/bin/headstart"] {
             let path = dir.path().join(file);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, "").unwrap();
@@ -254,10 +254,7 @@ mod tests {
         let target = fs::read_link(link).unwrap();
         assert_eq!(target, Path::new("/etc/systemd/system/headstart-boot.service"));
         let unit = fs::read_to_string(dir.path().join(LOCAL).join(NAME)).unwrap();
-        assert!(
-            unit.contains("ExecStart=/usr/sbin/headstart boot run\n"),
-            "{unit}"
-        );
+        assert!(unit.contains("ExecStart=/usr/bin/headstart boot run\n"), "{unit}");
         assert!(dir.path().join(STATE).is_dir());
         let init = dir.path().join(INIT);
         assert_eq!(fs::read(&init).unwrap(), PROGRAM);
@@ -401,8 +398,8 @@ mod tests {
         let error = |dir: &Path| format!("{:#}", enable(Some(dir)).unwrap_err());
         assert!(error(dir.path()).contains("no systemd"));
         let dir = system();
-        fs::remove_file(dir.path().join("usr/sbin/headstart")).unwrap();
-        assert!(error(dir.path()).contains("copy it to /usr/sbin/headstart"));
+        fs::remove_file(dir.path().join("usr/bin/headstart")).unwrap();
+        assert!(error(dir.path()).contains("copy it to /usr/bin/headstart"));
     }
 
     /// Every file, link and directory below one, and what it says.

@@ -13,7 +13,7 @@ pub(crate) const BARRIER_NAME: &str = "headstart-barrier.service";
 /// What that was called before.
 pub(crate) const OLD_BARRIER_NAME: &str = "headstart-hold.service";
 /// Where the unit says the command is.
-pub(crate) const INSTALLED: &str = "/usr/sbin/headstart";
+pub(crate) const INSTALLED: &str = "/usr/bin/headstart";
 /// Stands in the place of process 1; what the unit asks.
 pub(crate) const INIT: &str = "usr/sbin/headstart-init";
 /// Whether there is such a program for this processor.
@@ -89,7 +89,7 @@ mod tests {
         let elsewhere = of_command(UNIT, "/opt/headstart", true);
         assert!(elsewhere.contains(condition) && elsewhere.contains("ExecStart=/opt/headstart boot run\n"));
         let without = of_command(UNIT, INSTALLED, false);
-        assert!(without.contains("ExecStart=/usr/sbin/headstart boot run\n"));
+        assert!(without.contains("ExecStart=/usr/bin/headstart boot run\n"));
         assert!(!without.contains("headstart-init"), "it is not there");
     }
 

@@ -153,7 +153,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         for (name, text) in units() {
             // Whether the command is installed is not asked here.
-            let text = text.replace("/usr/sbin/headstart daemon", "/bin/true");
+            let text = text.replace("/usr/bin/headstart daemon", "/bin/true");
             std::fs::write(dir.path().join(name), text).unwrap();
         }
         let analyze = |words: &[&str]| {

@@ -69,7 +69,11 @@ fn on(statuses: &[KeyStatus], running: &Running) -> String {
     let read_ahead = statuses.iter().filter(is_read_ahead).count();
     let known = match (read_ahead, statuses.len()) {
         (_, 0) => "Nothing is known yet: `headstart run -- CMD` begins.".to_owned(),
-        (0, all) => format!("{} known, and none is read ahead: {}.", keys(all), why_none(statuses)),
+        (0, all) => format!(
+            "{} known, and none is read ahead: {}.",
+            keys(all),
+            why_none(statuses)
+        ),
         (some, 1) => format!("{some} known key is read ahead."),
         (some, all) => format!("{some} of {all} known keys are read ahead."),
     };

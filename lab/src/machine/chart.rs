@@ -53,11 +53,11 @@ mount -t tmpfs tmpfs "$1/tmp"
 find "$1/var/lib/headstart" -name "*.trace" | sort >"$1/tmp/traces"
 if [ "$(wc -l <"$1/tmp/traces")" -lt 2 ]; then
     echo "no boot with a replay was recorded" >&2
-    chroot "$1" /usr/sbin/headstart boot status >&2
+    chroot "$1" /usr/bin/headstart boot status >&2
     exit 1
 fi
 cp "$(head -n 1 "$1/tmp/traces")" "$1/tmp/none.trace"
-exec chroot "$1" /usr/sbin/headstart chart /tmp/none.trace --compare boot -o "/mnt/$3"
+exec chroot "$1" /usr/bin/headstart chart /tmp/none.trace --compare boot -o "/mnt/$3"
 "#;
 
 /// What boots are told to record.

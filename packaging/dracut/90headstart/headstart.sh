@@ -14,7 +14,7 @@
     case "$words" in *" init=/usr/sbin/headstart-init "*)
         mkdir -p /run/headstart && mkfifo /run/headstart/init && exec 3<>/run/headstart/init && export HEADSTART_INITRAMFS=3 ;;
     esac
-    ln -s "$NEWROOT/usr/sbin/headstart" /@headstart
+    ln -s "$NEWROOT/usr/bin/headstart" /@headstart
     {
         # Where this boot is bypassed, headstart is not executed, and the unit does not ask again. When that is known, /run may be the root's already.
         mkdir -p /run/headstart

@@ -2,7 +2,7 @@
 # headstart from the initramfs on: see packaging/initramfs-tools, which does the same.
 
 check() {
-    [ -x "${dracutsysrootdir-}/usr/sbin/headstart" ]
+    [ -x "${dracutsysrootdir-}/usr/bin/headstart" ]
 }
 
 depends() {

@@ -89,7 +89,7 @@ fn by_boot(tracer: &str, times: usize) -> Result<Vec<u64>> {
     let file = addresses_file.path().display();
     boots.shell(&format!(
         "cat >$0.sh <<'END'\nmount -t tmpfs run $1/run; mkfifo $1/run/word; exec 3<>$1/run/word\n\
-         exec {tracer} --root $1 --seconds {BEGINNING} {file} /usr/sbin/headstart boot run --init 3 --began 1\nEND\n\
+         exec {tracer} --root $1 --seconds {BEGINNING} {file} /usr/bin/headstart boot run --init 3 --began 1\nEND\n\
          unshare --mount sh -e $0.sh $R"
     ))?;
     addresses(addresses_file.path())

@@ -77,7 +77,7 @@ fn main() -> Result<()> {
 /// Files of headstart's in an image.
 const OWN: [&str; 3] = [
     "usr/sbin/headstart-init",
-    "usr/sbin/headstart",
+    "usr/bin/headstart",
     "var/lib/headstart",
 ];
 
@@ -145,7 +145,7 @@ fn needed(log: &[Entry]) -> Vec<Range<u64>> {
 fn program(workload: String, disk: &str) -> Result<()> {
     let mut case = Case::on(disk, &workload, Fs::Ext4)?;
     let root = case.machine.root();
-    let (program, state) = (root.join("usr/sbin/headstart"), root.join("var/lib/headstart"));
+    let (program, state) = (root.join("usr/bin/headstart"), root.join("var/lib/headstart"));
     let headstart = headstart_acceptance::headstart()?;
     let text = |path: &Path| path.to_string_lossy().into_owned();
     let line = |wait: Option<&str>| -> Vec<String> {

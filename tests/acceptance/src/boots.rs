@@ -90,7 +90,7 @@ impl Boots {
     pub fn new(recipe: &str, disk: &str, registry: &Registry) -> Result<Boots> {
         let mut boots = Boots::bare(recipe, disk, registry)?;
         boots.install(&[
-            "install -D -m 755 {headstart} {root}/usr/sbin/headstart",
+            "install -D -m 755 {headstart} {root}/usr/bin/headstart",
             "install -D -m 755 -t {root}/usr/libexec/headstart {headstart}-inspect {headstart}-layout",
             "{headstart} boot enable --root {root}",
             "mkdir -p {root}/etc/headstart",

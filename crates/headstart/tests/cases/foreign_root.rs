@@ -111,7 +111,7 @@ fn case_20_without_openat2_no_link_of_an_image_leads_out_of_it() {
     fs::create_dir_all(root.join("usr/sbin")).unwrap();
     fs::create_dir(&outside).unwrap();
     fs::write(root.join("usr/lib/systemd/systemd"), "").unwrap();
-    fs::write(root.join("usr/sbin/headstart"), "").unwrap();
+    fs::write(root.join("usr/bin/headstart"), "").unwrap();
     for link in ["etc", "var"] {
         std::os::unix::fs::symlink(&outside, root.join(link)).unwrap();
     }

@@ -30,10 +30,10 @@ fn a_generator_starts_headstart_where_it_can_write_and_waits_for_it() {
     let dir = root();
     // It ends when it has written, and that is waited for.
     let script = "#!/host/bin/sh\n/host/bin/sleep 0.2\necho \"$0 $*\" >/headstart\n";
-    fs::write(dir.path().join("usr/sbin/headstart"), script).unwrap();
+    fs::write(dir.path().join("usr/bin/headstart"), script).unwrap();
     assert_eq!(generate(dir.path()), "");
     let said = fs::read_to_string(dir.path().join("headstart")).unwrap();
-    assert!(said.starts_with("/usr/sbin/headstart boot run --init "), "{said}");
+    assert!(said.starts_with("/usr/bin/headstart boot run --init "), "{said}");
 }
 
 #[test]

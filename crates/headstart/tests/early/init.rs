@@ -117,7 +117,7 @@ fn what_is_not_mounted_yet_is_mounted() {
     for path in ["proc", "sys", "dev"] {
         fs::create_dir(root.join(path)).unwrap();
     }
-    let command = root.join("usr/sbin/headstart");
+    let command = root.join("usr/bin/headstart");
     fs::remove_file(&command).unwrap();
     fs::copy(env!("CARGO_BIN_EXE_headstart"), &command).unwrap();
     fs::write(
@@ -168,7 +168,7 @@ fn what_is_needed_of_headstart_is_asked_for_while_it_is_decided_about_a_boot() {
             return;
         }
         let made = root();
-        let (init, command) = ("usr/sbin/headstart-init", "usr/sbin/headstart");
+        let (init, command) = ("usr/sbin/headstart-init", "usr/bin/headstart");
         let fill = |at: &Path| {
             fs::create_dir_all(at.join("usr/sbin"))?;
             fs::copy(made.path().join(init), at.join(init))?;
@@ -362,7 +362,7 @@ fn who_is_executed_gets_no_descriptor_of_headstart_init() {
     fs::create_dir(root.join("proc")).unwrap();
     // Those of the shell itself are from 10 on; the one by which it lists them is gone then.
     let tells = "for it in /proc/$$/fd/?; do test -e $it && echo ${it##*/}; done; true";
-    for path in ["sbin/init", "usr/sbin/headstart"] {
+    for path in ["sbin/init", "usr/bin/headstart"] {
         let script = format!("#!/host/bin/sh\n{{ echo $*; {tells}; }} >/${{0##*/}}\n");
         fs::write(root.join(path), script).unwrap();
     }

@@ -50,7 +50,7 @@ fn hook((text, told): Hook, readonly: &str, cmdline: &str, change: impl Fn(&Path
     fs::write(initramfs.join("cmdline"), cmdline).unwrap();
     let next = root();
     let command = "#!/host/bin/sh\necho \"$0 $*, $HEADSTART_INITRAMFS in $(pwd)\" >/started\n";
-    fs::write(next.path().join("usr/sbin/headstart"), command).unwrap();
+    fs::write(next.path().join("usr/bin/headstart"), command).unwrap();
     change(next.path(), initramfs);
     let script =
         "mount --bind \"$1\" \"$0/root\"; mount -t proc proc \"$0/proc\"; mount -t devtmpfs dev \"$0/dev\"
@@ -119,7 +119,7 @@ fn the_hook_starts_headstart_and_has_the_real_init_wait_where_the_root_can_be_wr
         |readonly, cmdline, change: &dyn Fn(&Path, &Path)| hook(INITRAMFS_TOOLS, readonly, cmdline, change);
     let started = |pipe: &str| {
         Some(format!(
-            "./usr/sbin/headstart boot run --next-root ., {pipe} in /root\n"
+            "./usr/bin/headstart boot run --next-root ., {pipe} in /root\n"
         ))
     };
     let waits = Hooked {

@@ -31,7 +31,7 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
 /// The image of a root with headstart and a file of this size.
 fn image() -> LoopFs {
     let root = root();
-    let command = root.path().join("usr/sbin/headstart");
+    let command = root.path().join("usr/bin/headstart");
     fs::remove_file(&command).unwrap();
     fs::copy(env!("CARGO_BIN_EXE_headstart"), &command).unwrap();
     for path in ["dev", "proc", "sys"] {
@@ -94,7 +94,7 @@ fn boot(mount_medium: &str) -> String {
         mount --bind / $root/host; mount -t proc proc $root/proc; mount --bind /dev $root/dev; mount --bind /sys $root/sys; mount -t tmpfs run $root/run
         medium=$root/run/live/medium lower=$root{IMAGE}; mkdir -p $medium $lower
         {mount_medium}
-        timeout 60 chroot $root /usr/sbin/headstart boot run 2>$0/log &
+        timeout 60 chroot $root /usr/bin/headstart boot run 2>$0/log &
         for i in $(seq 600); do grep -q mode $root/run/headstart/last.json 2>/dev/null && break; sleep 0.05; done
         sleep 1; kill $!; wait $! || true; cp $root/run/headstart/last.json $0"
     );

@@ -16,7 +16,7 @@ pub fn root() -> tempfile::TempDir {
     for path in ["lib", "lib64"] {
         symlink(Path::new("host").join(path), root.join(path)).unwrap();
     }
-    for (path, says) in [("sbin/init", "init"), ("usr/sbin/headstart", "headstart")] {
+    for (path, says) in [("sbin/init", "init"), ("usr/bin/headstart", "headstart")] {
         let script = format!("#!/host/bin/sh\necho \"$0 $*\" >/{says}\n");
         fs::write(root.join(path), script).unwrap();
         fs::set_permissions(root.join(path), fs::Permissions::from_mode(0o755)).unwrap();

@@ -20,15 +20,15 @@ fn serve_in(root: &Path, config: &str, before: &str, log: &str) -> impl Fn(&str)
         fs::create_dir_all(root.join(path)).unwrap();
     }
     fs::write(root.join("etc/headstart/headstart.toml"), config).unwrap();
-    let command = root.join("usr/sbin/headstart");
+    let command = root.join("usr/bin/headstart");
     fs::remove_file(&command).unwrap();
     fs::copy(env!("CARGO_BIN_EXE_headstart"), &command).unwrap();
     let script = format!(
         "{before}; mount -t proc proc $0/proc; mount --bind /dev $0/dev; mount -t tmpfs run $0/run
-        timeout 60 chroot $0 /usr/sbin/headstart boot run 2>{log} &
+        timeout 60 chroot $0 /usr/bin/headstart boot run 2>{log} &
         for i in $(seq 600); do test -s $0/run/headstart/last.json && break; sleep 0.05; done
         for pid in $0/proc/[0-9]*; do
-            case $(tr '\\0' ' ' <$pid/cmdline) in /usr/sbin/headstart*) cp $pid/limits $0 ;; esac
+            case $(tr '\\0' ' ' <$pid/cmdline) in /usr/bin/headstart*) cp $pid/limits $0 ;; esac
         done
         kill $!; wait $! && status=0 || status=$?; echo $status >$0/status
         cp $0/run/headstart/last.json $0"

@@ -121,10 +121,7 @@ pub fn bench(bench: &Bench<'_>, progress: &Progress) -> Result<Report> {
 fn headstart() -> Result<PathBuf> {
     let places = own_program::beside(OsStr::new("headstart")).context("/proc/self/exe cannot be read")?;
     // Packages put this program below /usr/lib, and that one into /usr/bin.
-    let installed = [
-        PathBuf::from("/usr/bin/headstart"),
-        PathBuf::from("/usr/sbin/headstart"),
-    ];
+    let installed = PathBuf::from("/usr/bin/headstart");
     let [beside, _] = places;
     let found = [beside].into_iter().chain(installed).find(|path| path.is_file());
     found.context("the program headstart is not beside this one, nor in /usr/bin: install the package anew")

@@ -107,7 +107,7 @@ fn a_machine_is_read_ahead_from_its_second_boot_on() -> Result<()> {
                 "-m",
                 "755",
                 "{headstart}",
-                "{root}/usr/sbin/headstart",
+                "{root}/usr/bin/headstart",
             ]),
             words(&["{headstart}", "boot", "enable", "--root", "{root}"]),
         ],
@@ -242,9 +242,9 @@ fn a_machine_is_read_ahead_from_its_second_boot_on() -> Result<()> {
         ("is missing", "", 0.0),
     ] {
         let script = if in_its_place.is_empty() {
-            "rm \"$0\"/usr/sbin/headstart"
+            "rm \"$0\"/usr/bin/headstart"
         } else {
-            "printf %s \"$1\" >\"$0\"/usr/sbin/headstart"
+            "printf %s \"$1\" >\"$0\"/usr/bin/headstart"
         };
         machine.install(&place, &[words(&["sh", "-c", script, "{root}", in_its_place])])?;
         let booted = machine

@@ -105,7 +105,7 @@ fn few_reads_that_wait_for_one_another_come_before_the_first_request() -> Result
     );
     let mut case = Case::on(disk, "true", Fs::Ext4)?;
     let root = case.machine.root();
-    let (program, state) = (root.join("usr/sbin/headstart"), root.join("var/lib/headstart"));
+    let (program, state) = (root.join("usr/bin/headstart"), root.join("var/lib/headstart"));
     let headstart = headstart_acceptance::headstart()?;
     let text = |path: &Path| path.to_string_lossy().into_owned();
     let mut run = [
@@ -226,7 +226,7 @@ fn process_1_waits_for_no_more_of_headstart_than_headstart_init_has_asked_for() 
         "filefrag",
         "-e",
         &format!("-b{BLOCK}"),
-        "{root}/usr/sbin/headstart",
+        "{root}/usr/bin/headstart",
     ]);
     let own = FileExtents::parse(&boots.machine.inspect(&boots.place, &[print])?)?;
     let booted = boots.machine.run(&boots.setup, &boots.place)?;
