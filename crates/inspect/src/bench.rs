@@ -15,7 +15,7 @@ const MUCH_STAYED: f64 = 0.02;
 
 /// For people.
 pub fn text(report: &Report) -> String {
-    let mut table = Table::new(&["", ""]).wrapped();
+    let mut table = Table::new(&["", ""]);
     for (name, value) in lines(report) {
         table.row([name, &value]);
     }
@@ -76,7 +76,7 @@ pub fn boots_text(boots: &Boots) -> String {
         }
         left => format!("{left} more are measured, read ahead and not in turns"),
     };
-    let mut table = Table::new(&["", ""]).wrapped();
+    let mut table = Table::new(&["", ""]);
     table.row(["not read ahead", &times(&boots.not_read_ahead)]);
     table.row(["read ahead", &times(&boots.read_ahead)]);
     table.row([

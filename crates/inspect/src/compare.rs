@@ -109,8 +109,7 @@ fn files(comparison: &Comparison) -> Table {
     let mut table = match comparison.had {
         Some(_) => Table::new(&[">data", ">metadata", ">found", ">late", ">missing", "file"]),
         None => Table::new(&[">data", ">metadata", "file"]),
-    }
-    .wrapped();
+    };
     for file in comparison.files.iter().take(ROWS) {
         let mut row = vec![bytes(file.data), bytes(file.metadata)];
         row.extend(cells(comparison.had.is_some(), file.had).into_iter().take(3));
@@ -145,7 +144,7 @@ fn name(file: &FileTotal) -> String {
 }
 
 fn parts(comparison: &Comparison) -> Table {
-    let mut table = Table::new(&[">read", ">explained", "type", "device", "mounted at"]).wrapped();
+    let mut table = Table::new(&[">read", ">explained", "type", "device", "mounted at"]);
     for part in comparison.parts.iter().filter(|part| part.bytes > 0) {
         table.row([
             bytes(part.bytes),

@@ -206,7 +206,7 @@ pub fn text(diff: &Diff, list_pages: bool) -> impl fmt::Display {
             format!("{} / {}", diff.paths_only_a.len(), diff.paths_only_b.len()),
         ),
     ]);
-    let mut table = Table::new(&[">only A", ">only B", ">both", "file"]).wrapped();
+    let mut table = Table::new(&[">only A", ">only B", ">both", "file"]);
     for file in diff.files.iter().take(ROWS) {
         let page = u64::from(diff.page_size);
         table.row([
@@ -221,7 +221,7 @@ pub fn text(diff: &Diff, list_pages: bool) -> impl fmt::Display {
         ("Paths only in A", &diff.paths_only_a),
         ("Paths only in B", &diff.paths_only_b),
     ] {
-        let mut table = Table::new(&[""]).wrapped();
+        let mut table = Table::new(&[""]);
         paths
             .iter()
             .take(ROWS)

@@ -56,7 +56,7 @@ pub fn text(estimate: &Estimate, all: bool) -> String {
         sum(|program| program.spared_ns)
     );
     let shown = if all { usize::MAX } else { SHOWN };
-    let mut table = Table::new(&["program", ">starts", ">waited", ">could be spared"]).wrapped();
+    let mut table = Table::new(&["program", ">starts", ">waited", ">could be spared"]);
     for program in estimate.programs.iter().take(shown) {
         table.row([
             printable(&program.key),

@@ -234,7 +234,18 @@ fn reason(
 /// path.
 const SHOWN: usize = 200;
 
-/// The explanation for people.
+/// The explanations for people in a line each.
+pub fn lines(explanations: &[Explanation]) -> String {
+    facts(explanations.iter().map(|explanation| {
+        let prefetched = if explanation.prefetched { "yes" } else { "no" };
+        (
+            prefetched,
+            format!("{}: {}", explanation.key, explanation.because),
+        )
+    }))
+}
+
+/// The whole explanation for people.
 pub fn text(explanation: &Explanation) -> String {
     let now = match &explanation.now {
         Now::File { size, .. } => format!("a file of {}", bytes(*size)),
@@ -335,7 +346,9 @@ fn learned(entry: &Entry, explanation: &Explanation) -> Vec<(&'static str, Strin
         let rest = voted.pages().saturating_sub(touched + unused);
         lines.push((
             "touched",
-            format!("{touched} pages; not needed are {unused} that the kernel maps with them; not known is it of {rest}"),
+            format!(
+                "{touched} pages; {unused} that the kernel maps with them are not needed, and of {rest} nobody knows"
+            ),
         ));
     }
     lines

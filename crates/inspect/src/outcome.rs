@@ -105,8 +105,8 @@ fn replay_text(outcome: &Outcome) -> String {
         ">arrived",
         "stage",
     ];
-    let mut asked = Table::new(&heads).wrapped();
-    let mut used = Table::new(&[">used", ">late", ">wasted", ">missed", "stage"]).wrapped();
+    let mut asked = Table::new(&heads);
+    let mut used = Table::new(&[">used", ">late", ">wasted", ">missed", "stage"]);
     let sum = total(outcome);
     let total = (outcome.stages.len() > 1).then_some(&sum);
     for stage in outcome.stages.iter().chain(total) {

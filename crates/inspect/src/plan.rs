@@ -228,8 +228,7 @@ pub fn text(plan: &Plan<'_>, list_pages: bool, now_unix_ns: u64) -> impl fmt::Di
         ">largest read",
         ">waits for",
         "device of",
-    ])
-    .wrapped();
+    ]);
     for device in (0..plan.device_count()).filter_map(|i| plan.device(i)) {
         devices.row([
             format!("{:?}", device.cost.class).to_lowercase(),
@@ -248,8 +247,7 @@ pub fn text(plan: &Plan<'_>, list_pages: bool, now_unix_ns: u64) -> impl fmt::Di
         ">a fetch",
         ">at once",
         "fetched first of",
-    ])
-    .wrapped();
+    ]);
     for (device, fill) in (0..plan.device_count()).filter_map(|i| Some((plan.device(i)?, fill(plan, i)?))) {
         fills.row([
             fill.granules.to_string(),
@@ -284,7 +282,7 @@ fn files(plan: &Plan<'_>) -> Table {
     }
     let mut order: Vec<usize> = (0..sums.len()).filter(|i| sums[*i].0 > 0).collect();
     order.sort_unstable_by_key(|i| (std::cmp::Reverse(sums[*i].1), *i));
-    let mut table = Table::new(&[">bytes", ">requests", "file"]).wrapped();
+    let mut table = Table::new(&[">bytes", ">requests", "file"]);
     for index in order.into_iter().take(ROWS) {
         let path = plan.path(index).map(String::from_utf8_lossy).unwrap_or_default();
         table.row([bytes(sums[index].1), sums[index].0.to_string(), path.into_owned()]);

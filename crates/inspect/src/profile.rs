@@ -70,7 +70,7 @@ pub fn text(profile: &Profile, list_pages: bool, now_unix_ns: u64) -> impl fmt::
         .map(|entry| (entry.pages(threshold).pages(), entry))
         .collect();
     order.sort_unstable_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.path.cmp(&b.1.path)));
-    let mut table = Table::new(&[">prefetched", ">ranges", ">weight", ">first used", "file"]).wrapped();
+    let mut table = Table::new(&[">prefetched", ">ranges", ">weight", ">first used", "file"]);
     for (count, entry) in order.iter().take_while(|(count, _)| *count > 0).take(ROWS) {
         table.row([
             pages(*count, profile.page_size),

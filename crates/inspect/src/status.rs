@@ -330,7 +330,7 @@ pub fn text(status: &KeyStatus, now_unix_ns: u64, coloured: bool) -> String {
     lines.extend(left_out(&status.comparison.left_out).map(|starts| ("not compared", starts)));
     lines.extend((!status.enabled).then(|| ("disabled", DISABLED.to_string())));
     lines.extend(status.bypass.iter().map(|bypass| ("bypassed", bypass.text())));
-    let mut facts = Table::new(&["", ""]).wrapped().coloured(coloured);
+    let mut facts = Table::new(&["", ""]).coloured(coloured);
     for (name, value) in lines {
         facts.row([name, &value]);
         if let ("verdict", Some(tint)) = (name, tint(status.comparison.verdict)) {
@@ -338,7 +338,7 @@ pub fn text(status: &KeyStatus, now_unix_ns: u64, coloured: bool) -> String {
         }
     }
     let mut out = facts.to_string();
-    let mut table = Table::new(&["started", "headstart", ">in memory", ">took", "learned"]).wrapped();
+    let mut table = Table::new(&["started", "headstart", ">in memory", ">took", "learned"]);
     for outcome in status.outcomes.iter().rev().take(10) {
         table.row([
             ago(outcome.started_unix_ns, now_unix_ns),
@@ -359,7 +359,7 @@ pub fn text(status: &KeyStatus, now_unix_ns: u64, coloured: bool) -> String {
 pub fn list(statuses: &[KeyStatus], now_unix_ns: u64, coloured: bool) -> String {
     let mut out = String::new();
     for status in statuses {
-        let mut name = Table::new(&[""]).wrapped();
+        let mut name = Table::new(&[""]);
         name.row([&status.key]);
         let (runs, prefetched) = match &status.profile {
             None => (0, "nothing".into()),
@@ -369,13 +369,18 @@ pub fn list(statuses: &[KeyStatus], now_unix_ns: u64, coloured: bool) -> String 
             status.outcomes.last().map_or(0, |o| o.started_unix_ns),
             now_unix_ns,
         );
-        let known = format!("{runs} runs, {prefetched} prefetched, last {last}");
+        let runs = if runs == 1 {
+            "1 run".into()
+        } else {
+            format!("{runs} runs")
+        };
+        let known = format!("{runs}, {prefetched} read ahead, last {last}");
         let verdict = match &status.bypass {
             _ if !status.enabled => format!("disabled: {DISABLED}"),
             None => verdict(&status.comparison),
             Some(bypass) => format!("bypassed: {}", bypass.why),
         };
-        let mut lines = Table::new(&["", ""]).wrapped().coloured(coloured);
+        let mut lines = Table::new(&["", ""]).coloured(coloured);
         lines.row(["", &known]);
         gained(status).iter().for_each(|gained| lines.row(["", gained]));
         lines.row(["", &verdict]);

@@ -23,6 +23,8 @@ const SPAN_NS: u64 = DAYS * 86_400_000_000_000;
 pub struct Running {
     /// Whether boots are enabled; `None` where that is another state directory's matter.
     pub boots: Option<bool>,
+    /// Whether these are a user's own starts by `headstart run`, and no others.
+    pub has_own_state: bool,
     /// Whether the daemon runs.
     pub runs: bool,
     /// What it costs; `None` where that is not counted.
@@ -77,7 +79,13 @@ fn on(statuses: &[KeyStatus], running: &Running) -> String {
         (some, 1) => format!("{some} known key is read ahead."),
         (some, all) => format!("{some} of {all} known keys are read ahead."),
     };
-    format!("{boots}{daemon}{known}")
+    let others = match running.has_own_state {
+        true => {
+            " These are your own starts by `headstart run`; `headstart apps list` has those that the daemon serves."
+        }
+        false => "",
+    };
+    format!("{boots}{daemon}{known}{others}")
 }
 
 fn keys(count: usize) -> String {

@@ -1,12 +1,12 @@
-//! Plain tables: columns as wide as their longest cell, numbers to the right. And lists too long for that,
-//! which are written as they are made.
+//! Plain tables: columns as wide as their longest cell, numbers to the right, in lines of at most [`COLUMNS`]
+//! characters. And lists too long for that, which are written as they are made.
 
 use crate::human::printable;
 use std::fmt;
 
 /// What text for people fits into: the width of a terminal.
 pub const COLUMNS: usize = 80;
-/// What is left for the last column of a wrapped table in any case.
+/// What is left for the last column in any case.
 const LEAST: usize = 10;
 
 /// A table in the making.
@@ -14,7 +14,6 @@ pub struct Table {
     heads: Vec<&'static str>,
     right: Vec<bool>,
     rows: Vec<Vec<String>>,
-    wrapped: bool,
     /// Whether colours are wanted, and by row those it has.
     coloured: bool,
     tints: Vec<(usize, Tint)>,
@@ -46,7 +45,6 @@ impl Table {
             heads: heads.iter().map(|head| head.trim_start_matches('>')).collect(),
             right: heads.iter().map(|head| head.starts_with('>')).collect(),
             rows: Vec::new(),
-            wrapped: false,
             coloured: false,
             tints: Vec::new(),
         }
@@ -61,15 +59,6 @@ impl Table {
     pub fn tint(&mut self, tint: Tint) {
         if self.coloured && !self.rows.is_empty() {
             self.tints.push((self.rows.len() - 1, tint));
-        }
-    }
-
-    /// The same with lines of at most [`COLUMNS`] characters: what is longer of the last column continues
-    /// below itself.
-    pub fn wrapped(self) -> Table {
-        Table {
-            wrapped: true,
-            ..self
         }
     }
 
@@ -94,10 +83,14 @@ impl fmt::Display for Table {
                 .filter(|h| h.iter().any(|c| !c.is_empty()))
                 .chain(&self.rows)
         };
-        let widths: Vec<usize> = (0..heads.len())
+        let mut widths: Vec<usize> = (0..heads.len())
             .map(|column| rows().map(|row| row[column].chars().count()).max().unwrap_or(0))
             .collect();
         let last = heads.len().saturating_sub(1);
+        let first = room_of_the_first(&widths, self.right[last]);
+        if let Some(width) = widths.first_mut().filter(|_| last > 0 && !self.right[0]) {
+            *width = (*width).min(first);
+        }
         let has_heads = heads.iter().any(|head| !head.is_empty());
         for (number, row) in rows().enumerate() {
             let index = number.checked_sub(usize::from(has_heads));
@@ -109,12 +102,16 @@ impl fmt::Display for Table {
             let mut line = String::new();
             for (column, cell) in row.iter().enumerate() {
                 let width = widths[column];
+                // What is longer than the first column may be has a line of its own.
+                if column < last && !self.right[column] && cell.chars().count() > width {
+                    writeln!(f, "{}", indented(cell, COLUMNS - 2, 2))?;
+                    line.push_str(&" ".repeat(width + 2));
+                    continue;
+                }
                 let room = COLUMNS.saturating_sub(line.chars().count()).max(LEAST);
                 match (self.right[column], column == last) {
-                    (false, true) if self.wrapped => line.push_str(&indented(cell, room, COLUMNS - room)),
+                    (false, true) => line.push_str(&indented(cell, room, COLUMNS - room)),
                     (true, _) => line.push_str(&format!("{cell:>width$}  ")),
-                    // Nothing stands behind it: spaces as many as the longest cell has would be for nothing.
-                    (false, true) => line.push_str(cell),
                     (false, false) => line.push_str(&format!("{cell:<width$}  ")),
                 }
             }
@@ -125,6 +122,17 @@ impl fmt::Display for Table {
         }
         Ok(())
     }
+}
+
+/// The most that the first column may have for the others to fit beside it. The last one continues below
+/// itself, unless it is of numbers.
+fn room_of_the_first(widths: &[usize], last_is_a_number: bool) -> usize {
+    let Some((last, others)) = widths.split_last() else {
+        return COLUMNS;
+    };
+    let last = if last_is_a_number { *last } else { LEAST.min(*last) };
+    let others: usize = others.iter().skip(1).map(|width| width + 2).sum();
+    COLUMNS.saturating_sub(others + last + 2).max(LEAST)
 }
 
 /// Text in lines of so many characters, those behind the first indented; between words, or within one that is
@@ -167,7 +175,7 @@ impl<F: Fn(&mut fmt::Formatter<'_>) -> fmt::Result> fmt::Display for Written<F> 
 
 /// Names and values, one pair a line; what is too long for a line continues on the next.
 pub fn facts<'a>(pairs: impl IntoIterator<Item = (&'a str, String)>) -> String {
-    let mut table = Table::new(&["", ""]).wrapped();
+    let mut table = Table::new(&["", ""]);
     for (name, value) in pairs {
         table.row([name, &value]);
     }
@@ -220,10 +228,29 @@ mod tests {
         let mut table = Table::new(&[">n", "pages"]);
         table.row(["1", &"x".repeat(1 << 20)]);
         (0..100_000).for_each(|_| table.row(["2", "y"]));
+        let text = table.to_string();
         assert_eq!(
-            table.to_string().len(),
-            "n  pages\n".len() + "1  \n".len() + (1 << 20) + 100_000 * "2  y\n".len()
+            text.matches("\n2  y\n").count() + text.matches("y\n2  y").count(),
+            100_000
         );
+        assert!(text.lines().all(|line| line.len() <= COLUMNS));
+    }
+
+    #[test]
+    fn what_is_long_in_the_first_column_has_a_line_of_its_own() {
+        let mut table = Table::new(&["program", ">starts", ">waited"]);
+        let long = format!("/{}", "x".repeat(99));
+        table.row([&long, "3", "4 s"]);
+        table.row(["/bin/y", "12", "4 s"]);
+        let text = table.to_string();
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(lines.iter().all(|line| line.chars().count() <= COLUMNS), "{text}");
+        assert_eq!(lines[1], &long[..COLUMNS - 2]);
+        assert!(
+            lines[3].ends_with("3     4 s") && lines[4].starts_with("/bin/y  "),
+            "{text}"
+        );
+        assert_eq!(lines[3].len(), lines[4].len(), "{text}");
     }
 
     #[test]
@@ -244,8 +271,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_long_in_a_wrapped_table_continues_below_itself() {
-        let mut table = Table::new(&[">n", "path"]).wrapped();
+    fn what_is_long_in_the_last_column_continues_below_itself() {
+        let mut table = Table::new(&[">n", "path"]);
         table.row(["1", &format!("/{}", "x".repeat(99))]);
         table.row(["20", "short"]);
         let words = "word ".repeat(20);

@@ -14,7 +14,7 @@ pub fn text(trace: &Trace, file_bytes: usize, list_pages: bool) -> impl fmt::Dis
     out += &section("By kind of use", &kinds(trace));
     out += &section("Processes", &processes(trace));
     out += &section("Files by pages used", &files(trace, &sets));
-    let mut stages = Table::new(&[">at", "stage"]).wrapped();
+    let mut stages = Table::new(&[">at", "stage"]);
     for mark in &trace.marks {
         stages.row([duration(mark.time_ns), mark.stage.clone()]);
     }
@@ -199,7 +199,7 @@ fn processes(trace: &Trace) -> Table {
     }
     let mut order: Vec<usize> = (0..sums.len()).collect();
     order.sort_unstable_by_key(|i| (std::cmp::Reverse(sums[*i]), *i));
-    let mut table = Table::new(&[">pid", ">began", ">first uses", "executable"]).wrapped();
+    let mut table = Table::new(&[">pid", ">began", ">first uses", "executable"]);
     for index in order.into_iter().take(ROWS) {
         let process = &trace.processes[index];
         table.row([
@@ -215,7 +215,7 @@ fn processes(trace: &Trace) -> Table {
 fn files(trace: &Trace, sets: &[PageSet]) -> Table {
     let mut order: Vec<usize> = (0..sets.len()).collect();
     order.sort_unstable_by_key(|i| (std::cmp::Reverse(sets[*i].pages()), *i));
-    let mut table = Table::new(&[">used", ">of file", ">size", ">ranges", "file"]).wrapped();
+    let mut table = Table::new(&[">used", ">of file", ">size", ">ranges", "file"]);
     for index in order.into_iter().take(ROWS) {
         let (file, set) = (&trace.files[index], &sets[index]);
         let used = set.pages().saturating_mul(u64::from(trace.meta.page_size));

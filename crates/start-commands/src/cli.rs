@@ -12,7 +12,7 @@ use std::path::PathBuf;
     // Each program of the package is called by way of headstart.
     bin_name = "headstart",
     version,
-    max_term_width = 100,
+    max_term_width = 80,
     arg_required_else_help = true
 )]
 #[command(

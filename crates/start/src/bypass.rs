@@ -82,7 +82,7 @@ pub fn decide(
 pub fn hardly_waits(outcomes: &[Outcome], remote: bool, every: u32) -> Option<Bypass> {
     let (waited, took) = waits_too_little(outcomes).filter(|_| every != 0 && !remote)?;
     let why = format!(
-        "without reading ahead it takes {}, and waits for disks for {} of that, half of which may be saved",
+        "without reading ahead it takes {} and waits {} of that for disks; about half of the wait could be saved",
         duration(took),
         duration(waited)
     );
@@ -161,7 +161,7 @@ fn too_little(alone: &Alone, device: &Device) -> Option<String> {
     let least_ns = alone.cpu_ns.max((LEAST_SAVED * rest) as u64);
     (saved_ns < alone.own_ns.saturating_add(least_ns)).then(|| {
         format!(
-            "of {} a boot waits for disks for {}, half of which may be saved, and headstart takes {} to begin, and then {} of processors",
+            "of {} a boot waits {} for disks; about half of the wait could be saved, and headstart needs {} to begin and then {} of processors",
             duration(alone.rest_ns),
             duration(waits_ns),
             duration(alone.own_ns),

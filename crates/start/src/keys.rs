@@ -145,10 +145,22 @@ pub fn find_known(text: &str, store: &Store) -> Result<KeyDir> {
     let mut theirs = store.keys()?;
     theirs.retain(|key| candidates.iter().any(|one| one.as_str() == key.of_all()));
     match &theirs[..] {
-        [] => bail!("the key {text:?} is not known: `headstart status` lists those that are"),
+        [] => match like(text, &store.keys()?) {
+            Some(one) => bail!(
+                "the key {text:?} is not known; {:?} is: name it whole, in quotes",
+                one.as_str()
+            ),
+            None => bail!("the key {text:?} is not known: `headstart status` lists those that are"),
+        },
         [key] => Ok(store.key(key)),
         _ => bail!("several users start {text:?}: name one of the keys that `headstart status` lists"),
     }
+}
+
+/// The key, of these, that a user may have meant by the name of a program or script in it.
+fn like<'a>(text: &str, keys: &'a [Key]) -> Option<&'a Key> {
+    let is_named = |word: &str| word.rsplit('/').next() == Some(text);
+    keys.iter().find(|key| key.as_str().split(' ').any(is_named))
 }
 
 /// What is said of the keys of other users' starts of the same when one is forgotten: a line each.

@@ -53,7 +53,7 @@ pub use keydir::{KeyDir, KeyLock, Loaded};
 pub use layout::NAME_OF_BOOTS;
 pub use limits::Limits;
 pub use log::Log;
-pub use place::{ENVIRONMENT, default_root};
+pub use place::{ENVIRONMENT, MACHINE, default_root};
 pub use state::{Change, State, TAIL as START_TAIL, Turns};
 pub use store::{KnownKeys, Store};
 pub use users::UserStarts;

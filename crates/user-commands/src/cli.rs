@@ -1,8 +1,8 @@
 //! The whole command line, of all programs of the package: help, man pages and completions are made of it.
 
 use crate::commands::{
-    apps, bench, chart, compare, diff, doctor, estimate, explain, export, floor, forget, learn, plan, replay,
-    report_bug, show, status,
+    apps, bench, chart, compare, diff, doctor, estimate, explain, export, floor, forget, keys, learn, plan,
+    replay, report_bug, show, status,
 };
 use clap::Subcommand;
 use headstart_start_commands::commands::{boot, daemon, layout, mark, op, record, run};
@@ -34,4 +34,6 @@ pub(crate) enum Command {
     Mark(mark::Args),
     Doctor(doctor::Args),
     ReportBug(report_bug::Args),
+    #[command(hide = true)]
+    Keys(keys::Args),
 }

@@ -52,6 +52,7 @@ fn run(command: Command, state: Option<PathBuf>) -> Result<()> {
         Command::Chart(args) => commands::chart::run(args, &store(state)?),
         Command::Bench(args) => commands::bench::run(args, &store(state)?),
         Command::Estimate(args) => commands::estimate::run(args, &store(state)?),
+        Command::Keys(_) => commands::keys::run(&store(state)?),
         Command::Status(args) => commands::status::run(args, &store(state)?),
         Command::Floor(args) => commands::floor::run(args, &store(state)?),
         Command::Forget(args) => commands::forget::run(args, &store(state)?),

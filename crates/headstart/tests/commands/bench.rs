@@ -25,8 +25,9 @@ fn bytes_read(fs: &LoopFs) -> u64 {
     stat.split_whitespace().nth(2).unwrap().parse::<u64>().unwrap() * 512
 }
 
-/// The state directories of benchmarks that are there.
-fn scratches() -> Vec<PathBuf> {
+/// The state directories of this benchmark that are there.
+fn scratches(process: u32) -> Vec<PathBuf> {
+    let begins = format!("headstart-bench-{process}-");
     let entries = std::fs::read_dir("/var/tmp").unwrap().flatten();
     let is_one = |path: &PathBuf| {
         let name = path
@@ -34,7 +35,7 @@ fn scratches() -> Vec<PathBuf> {
             .unwrap_or_default()
             .to_string_lossy()
             .into_owned();
-        name.starts_with("headstart-bench-")
+        name.starts_with(&begins)
     };
     entries.map(|entry| entry.path()).filter(is_one).collect()
 }
@@ -173,7 +174,6 @@ fn who_ends_it_finds_nothing_left() {
         started.display(),
         fs.mount_point().join("data").display()
     );
-    let before = scratches();
     let mut command = case.command(&["bench", "--yes", "--", "sh", "-c", &script]);
     let mut child = command
         .stdout(Stdio::null())
@@ -181,6 +181,7 @@ fn who_ends_it_finds_nothing_left() {
         .spawn()
         .unwrap();
     eventually("the command is started", || started.exists());
+    assert_eq!(scratches(child.id()).len(), 1);
     // `env` has become headstart.
     headstart_system::launch::send(child.id(), 2);
     let status = child.wait().unwrap();
@@ -189,11 +190,7 @@ fn who_ends_it_finds_nothing_left() {
         Some(2),
         "{status}"
     );
-    assert!(
-        scratches().iter().all(|path| before.contains(path)),
-        "{:?}",
-        scratches()
-    );
+    assert!(scratches(child.id()).is_empty());
     eventually("the command is gone", || case.processes().is_empty());
 }
 

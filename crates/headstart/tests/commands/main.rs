@@ -12,4 +12,5 @@ mod order;
 mod parts;
 mod runs;
 mod steps;
+mod terminal;
 mod usage;

@@ -110,10 +110,11 @@ pub fn run(args: Args, state: Option<PathBuf>) -> Result<()> {
         What::Enable(place) => {
             let changed = install::enable(place.root.as_deref())?;
             let mut sentence =
-                "Enabled: the next boot is recorded, those after it are read ahead.".to_owned();
+                "Enabled: the next boot is recorded, and those after it are read ahead where that pays."
+                    .to_owned();
             sentence += &match install::earliest_way(place.root.as_deref()) {
                 InstalledWay::Initramfs(command) => {
-                    format!("\nThat begins when the root is mounted, once the initramfs is made anew: {command}")
+                    format!("\nTo have that begin when the root is mounted, make the initramfs anew now: {command}")
                 }
                 InstalledWay::Generator => "\nThat begins as a generator of systemd, before it reads its units; still earlier, before \
                                    systemd itself,\nwith init=/usr/sbin/headstart-init on the kernel command line, or with it \
@@ -132,7 +133,11 @@ pub fn run(args: Args, state: Option<PathBuf>) -> Result<()> {
         What::Disable(place) => {
             let changed = install::disable(place.root.as_deref())?;
             let mut sentence = "Disabled from the next boot on; what was learned stays.".to_owned();
-            if changed.iter().any(|path| path.ends_with("headstart-init")) {
+            let is_named = || {
+                let line = std::fs::read("/proc/cmdline").unwrap_or_default();
+                place.root.is_some() || String::from_utf8_lossy(&line).contains("headstart-init")
+            };
+            if changed.iter().any(|path| path.ends_with("headstart-init")) && is_named() {
                 sentence += "\n/usr/sbin/headstart-init is the real init now: where the kernel command line names it, take \
                              that off before you remove it.";
             }
@@ -167,7 +172,13 @@ impl Place {
     pub fn store(&self, state: Option<PathBuf>) -> Result<Store> {
         match &self.root {
             Some(root) => store(Some(state.map_or_else(|| state_below(root), Ok)?)),
-            None => store(state),
+            // Boots are the machine's, whoever asks.
+            None => match state {
+                None if std::env::var_os(headstart_store::ENVIRONMENT).is_none() => {
+                    Ok(Store::new(headstart_store::MACHINE))
+                }
+                named => store(named),
+            },
         }
     }
 

@@ -101,7 +101,7 @@ fn order(round: usize) -> [Kind; 3] {
 /// different ways, or somebody has ended this by a signal ([`Interrupted`]).
 pub fn bench(bench: &Bench<'_>, progress: &Progress) -> Result<Report> {
     let scratch = tempfile::Builder::new()
-        .prefix("headstart-bench-")
+        .prefix(&format!("headstart-bench-{}-", std::process::id()))
         .tempdir_in(PLACE)
         .with_context(|| format!("cannot make a directory in {PLACE}"))?;
     let store = Store::new(scratch.path());
@@ -123,8 +123,10 @@ fn headstart() -> Result<PathBuf> {
     // Packages put this program below /usr/lib, and that one into /usr/bin.
     let installed = PathBuf::from("/usr/bin/headstart");
     let [beside, _] = places;
-    let found = [beside].into_iter().chain(installed).find(|path| path.is_file());
-    found.context("the program headstart is not beside this one, nor in /usr/bin: install the package anew")
+    let found = [beside, installed].into_iter().find(|path| path.is_file());
+    let found = found
+        .context("the program headstart is not beside this one, nor in /usr/bin: install the package anew")?;
+    Ok(found.canonicalize()?)
 }
 
 struct Running<'a> {
@@ -203,7 +205,7 @@ impl Running<'_> {
             self.starter
                 .wait_until(LEARNS_WITHIN, || self.outcomes() > before)?;
             // Whoever writes an outcome writes more behind it.
-            drop(self.kept.lock_kept()?);
+            self.starter.wait_for_headstart()?;
         }
         self.starter.close_all()?;
         let (seconds, end) = match ended {
@@ -315,7 +317,7 @@ impl Drop for Running<'_> {
     fn drop(&mut self) {
         // Whoever was started goes before what it writes into, and who learns is waited for.
         let _ = self.starter.close_all();
-        let _ = self.kept.lock_kept();
+        let _ = self.starter.wait_for_headstart();
     }
 }
 

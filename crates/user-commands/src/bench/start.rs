@@ -1,6 +1,6 @@
 //! One start, timed from outside.
 
-use super::tree::{Activity, activity, descendants};
+use super::tree::{Activity, activity, any_executes, descendants};
 use anyhow::{Context, Result, bail};
 use headstart_start_commands::options::QUIET_SECONDS;
 use headstart_system::launch::{Signals, reap_others};
@@ -27,6 +27,9 @@ const LITTLE_CPU: f64 = 0.10;
 
 /// Whoever is asked to close is gone within this time, or is killed.
 const CLOSES_WITHIN: Duration = Duration::from_secs(10);
+
+/// headstart has learned of a start within this time after its end.
+const LEARNS_WITHIN: Duration = Duration::from_secs(60);
 
 /// So much of what a command that failed said at last.
 const LAST_WORDS: u64 = 400;
@@ -171,6 +174,25 @@ impl Starter {
             self.interrupted()?;
         }
         Ok(())
+    }
+
+    /// Waits until headstart has learned of the starts that it began, and is gone.
+    pub fn wait_for_headstart(&self) -> Result<()> {
+        let until = Instant::now() + LEARNS_WITHIN;
+        loop {
+            reap_others(std::process::id());
+            if !any_executes(&self.headstart) {
+                return Ok(());
+            }
+            if Instant::now() > until {
+                bail!(
+                    "what was learned of a start was not kept within {} s",
+                    LEARNS_WITHIN.as_secs()
+                );
+            }
+            let pause = Timespec::try_from(Duration::from_millis(10)).unwrap_or_default();
+            let _ = poll(&mut [], Some(&pause));
+        }
     }
 
     /// Asks the command to close, and what it started, as somebody closes a window; kills who does not.

@@ -3,7 +3,7 @@
 use headstart_system::process::ProcessStat;
 use std::collections::HashSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// So many are looked at.
 const MOST: usize = 512;
@@ -21,6 +21,22 @@ pub struct Activity {
 
 /// The descendants of this process that execute other files than this one.
 pub fn descendants(but: &Path) -> Vec<u32> {
+    let executes = |pid: &u32| executed(*pid).is_some_and(|executed| executed != but);
+    all().into_iter().filter(executes).collect()
+}
+
+/// Whether a descendant of this process executes this file.
+pub fn any_executes(file: &Path) -> bool {
+    all()
+        .into_iter()
+        .any(|pid| executed(pid).is_some_and(|executed| executed == file))
+}
+
+fn executed(pid: u32) -> Option<PathBuf> {
+    fs::read_link(format!("/proc/{pid}/exe")).ok()
+}
+
+fn all() -> HashSet<u32> {
     let mut found = HashSet::new();
     let mut due = vec![std::process::id()];
     while let Some(process) = due.pop() {
@@ -31,9 +47,6 @@ pub fn descendants(but: &Path) -> Vec<u32> {
         }
     }
     found
-        .into_iter()
-        .filter(|pid| fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|executed| executed != but))
-        .collect()
 }
 
 /// The children of all threads of a process.

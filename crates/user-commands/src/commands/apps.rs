@@ -168,7 +168,7 @@ fn list(documents: &[Document]) -> String {
     if documents.is_empty() {
         return "No program is known yet: the daemon, or `headstart run -- CMD`, learns them.\n".into();
     }
-    let mut table = Table::new(&["state", ">starts", ">replays", ">saved", "last", "program"]).wrapped();
+    let mut table = Table::new(&["state", ">starts", ">replays", ">saved", "last", "program"]);
     for app in documents {
         table.row([
             state_of(app),

@@ -1,7 +1,7 @@
 //! `headstart boot status`: a dozen sentences, or all of it as JSON.
 
 use super::status;
-use anyhow::Result;
+use anyhow::{Result, bail};
 use headstart_boot::boot_report::{BootReport, WayIn};
 use headstart_boot::cmdline::{self, Wish};
 use headstart_boot::{GIVEN_UP, boot_id, decision, install, key, persistence};
@@ -16,6 +16,7 @@ use headstart_store::{KeyDir, Store};
 use headstart_system::features::selinux;
 use rustix::fs::{Access, access};
 use rustix::io::Errno;
+use rustix::process::geteuid;
 use serde::Serialize;
 use std::path::Path;
 
@@ -37,11 +38,17 @@ struct BootStatus {
     not_served: Option<String>,
     /// This boot, or the last one that could keep anything.
     last: Option<BootReport>,
+    /// Whether that is this boot.
+    #[serde(skip)]
+    is_of_this_boot: bool,
     /// What is known of boots, and the outcomes of the last ones.
     known: KeyStatus,
 }
 
 pub fn run(store: &Store, root: Option<&Path>, form: Output) -> Result<()> {
+    if store.keys().is_err() && !geteuid().is_root() {
+        bail!("only root may see what is known of boots: sudo headstart boot status");
+    }
     let kept = store.key(&key()?);
     let known = status::read_status(&kept);
     let (enabled, last) = (install::is_enabled(root), BootReport::read(&kept));
@@ -60,6 +67,7 @@ pub fn run(store: &Store, root: Option<&Path>, form: Output) -> Result<()> {
         bypassed,
         not_served: (is_without && !bypassed).then(why_not_served),
         last,
+        is_of_this_boot: of_this_boot,
         known,
     };
     form.print(&status, || text(&status))
@@ -141,7 +149,7 @@ fn text(status: &BootStatus) -> String {
         lines.push(("this boot", format!("This boot was not served: {why}.")));
     }
     if let Some(last) = &status.last {
-        lines.extend(boot_rows(last));
+        lines.extend(boot_rows(last, status.is_of_this_boot));
     }
     if let Some(profile) = &status.known.profile {
         let known = format!(
@@ -157,7 +165,9 @@ fn text(status: &BootStatus) -> String {
     if let Some(outcome) = status.known.outcomes.iter().rfind(replay) {
         lines.extend(replay_rows(outcome, page_size));
     }
-    lines.push(("gained", gained_by_boots(&status.known)));
+    if status.enabled || !status.known.outcomes.is_empty() {
+        lines.push(("gained", gained_by_boots(&status.known)));
+    }
     let next = match &status.next_not_replayed {
         None => "The next boot is read ahead.".into(),
         Some(why) => format!("The next boot is not read ahead: {why}."),
@@ -168,10 +178,14 @@ fn text(status: &BootStatus) -> String {
     sentences(COLUMNS, lines)
 }
 
-fn boot_rows(last: &BootReport) -> Vec<(&'static str, String)> {
+fn boot_rows(last: &BootReport, is_this: bool) -> Vec<(&'static str, String)> {
+    let (which, what) = match is_this {
+        true => ("this boot", "This boot"),
+        false => ("an earlier boot", "The last boot that headstart served"),
+    };
     let read = match &last.not_replayed {
-        None => "The last boot was read ahead.".into(),
-        Some(why) => format!("The last boot was not read ahead: {why}."),
+        None => format!("{what} was read ahead."),
+        Some(why) => format!("{what} was not read ahead: {why}."),
     };
     let recorded = match &last.recorder {
         Some(recorder) => format!("It was recorded ({recorder})"),
@@ -187,7 +201,7 @@ fn boot_rows(last: &BootReport) -> Vec<(&'static str, String)> {
         true => " Headstart made the root writable for the boot-failure guard.",
         false => "",
     };
-    let mut lines = vec![("last boot", format!("{read} {recorded}, {place}.{writable}"))];
+    let mut lines = vec![(which, format!("{read} {recorded}, {place}.{writable}"))];
     let stage = |(name, at): &(String, u64)| format!("{name} after {}", duration(*at));
     let stages = last.stages.iter().map(stage).collect::<Vec<_>>().join(", ");
     let stages = match stages.is_empty() {
@@ -198,8 +212,8 @@ fn boot_rows(last: &BootReport) -> Vec<(&'static str, String)> {
     lines.extend(last.spent().map(|text| ("processors", text)));
     let ended = match (&last.ended, &last.not_learned) {
         (None, _) => "It has not ended yet.".into(),
-        (Some(how), None) => format!("Its recording ended, for {how}, and headstart learned from it."),
-        (Some(how), Some(why)) => format!("It ended, for {how}. It taught nothing: {why}."),
+        (Some(how), None) => format!("Its recording ended because {how}, and headstart learned from it."),
+        (Some(how), Some(why)) => format!("It ended because {how}. It taught nothing: {why}."),
     };
     lines.push(("ended", ended));
     lines
@@ -235,7 +249,7 @@ fn replay_rows(outcome: &Outcome, page_size: u32) -> Vec<(&'static str, String)>
         (
             "wasted",
             format!(
-                "It did not use {} ({} of what was read), and {} between two uses.",
+                "{} ({}) of what was read was not used, and {} lies between two uses.",
                 size(sum.wasted_pages),
                 percent(sum.wasted_pages, sum.issued_pages),
                 size(sum.bridged_pages)

@@ -334,7 +334,7 @@ fn text(report: &Report) -> String {
     }
     out += &section("Devices", &devices_table(&report.devices));
     if !report.mounts.is_empty() {
-        let mut table = Table::new(&["mounted at", "type", "what starts gain"]).wrapped();
+        let mut table = Table::new(&["mounted at", "type", "what starts gain"]);
         for mount in &report.mounts {
             table.row([mount.mount_point.as_str(), &mount.fstype, mount.note]);
         }

@@ -1,7 +1,7 @@
 //! `headstart explain`: why a path is read ahead, or why not.
 
 use anyhow::{Context, Result, bail};
-use headstart_inspect::explain::{Explanation, Known, Now, explain, text};
+use headstart_inspect::explain::{Explanation, Known, Now, explain, lines, text};
 use headstart_learn::DEFAULT_EXCLUDE;
 use headstart_model::{FilePath, Key};
 use headstart_start::complain;
@@ -14,6 +14,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Say why a path is read ahead, or why it is not.
+///
+/// A line for each key that knows the path says whether its next start is read ahead from it, and why. With
+/// --name or --verbose all that is known follows: weight, pages, requests. The exit status is 1 where no key
+/// knows the path.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The path.
@@ -22,6 +26,9 @@ pub struct Args {
     /// For this key only [default: for each that knows the path].
     #[arg(long, value_name = "KEY", value_parser = name)]
     name: Option<Key>,
+    /// Say all that is known of it, not a line for each key.
+    #[arg(long)]
+    verbose: bool,
     #[command(flatten)]
     output_form: Output,
 }
@@ -64,12 +71,26 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
         explanations.extend(of_key);
     }
     // Of many keys those are of interest that know it.
-    if args.name.is_none() && explanations.iter().any(|explanation| explanation.entry.is_some()) {
+    let is_known = explanations.iter().any(|explanation| explanation.entry.is_some());
+    if args.name.is_none() && is_known {
         explanations.retain(|explanation| explanation.entry.is_some());
     }
-    args.output_form.print(&explanations, || {
-        explanations.iter().map(text).collect::<Vec<_>>().join("\n")
-    })
+    if args.name.is_none() && !is_known && !args.output_form.json {
+        let excluded = explanations.iter().any(|it| it.because.contains("is excluded"));
+        match excluded {
+            true => bail!("{}: {}", path.display(), explanations[0].because),
+            false => bail!(
+                "no start of the {} known keys used {}: `headstart status` lists them",
+                keys.len(),
+                path.display()
+            ),
+        }
+    }
+    args.output_form
+        .print(&explanations, || match args.verbose || args.name.is_some() {
+            true => explanations.iter().map(text).collect::<Vec<_>>().join("\n"),
+            false => lines(&explanations),
+        })
 }
 
 fn now(path: &Path) -> Now {

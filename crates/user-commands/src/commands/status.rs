@@ -15,7 +15,8 @@ use headstart_start::keys::find_known;
 use headstart_start::machine::{Costs, Measure};
 use headstart_start::now_unix_ns;
 use headstart_start_commands::context::{Output, colours};
-use headstart_store::{KeyDir, Store};
+use headstart_store::{KeyDir, MACHINE, Store};
+use rustix::process::geteuid;
 use std::path::Path;
 
 /// List what is known, and whether it pays.
@@ -68,6 +69,7 @@ fn running(store: &Store) -> Running {
     let cost = State::cost().filter(|_| is_the_machines);
     Running {
         boots: is_the_machines.then(|| is_enabled(None)),
+        has_own_state: !is_the_machines && !geteuid().is_root(),
         runs: is_the_machines && State::read() == State::Runs,
         daemon: cost.map(|cost| DaemonCost {
             memory: cost.memory,
@@ -76,9 +78,6 @@ fn running(store: &Store) -> Running {
         }),
     }
 }
-
-/// The state directory that boots and the daemon use.
-const MACHINE: &str = "/var/lib/headstart";
 
 /// The floor of the last start with a replay. For it every file of the start is looked up: some milliseconds
 /// for one key, too much for the list of all. It is not kept with the outcome, because it is the floor of the

@@ -2,6 +2,8 @@
 //! as `--help`, and the units. `cargo run -p headstart --example generate -- DIR` makes DIR/man,
 //! DIR/completions and DIR/systemd.
 
+mod keys;
+
 use anyhow::{Context, Result};
 use clap::Command;
 use clap_complete::Shell;
@@ -40,8 +42,12 @@ fn main() -> Result<()> {
         let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
         write(path, smaller(&text).as_bytes())
     };
-    rewrite("headstart.fish", &one_help)?;
-    rewrite("headstart.bash", &without_indentation)?;
+    let of_keys = keys::subcommands(&command);
+    rewrite("headstart.fish", &|fish| keys::fish(one_help(fish), &of_keys))?;
+    rewrite("headstart.bash", &|bash| {
+        keys::bash(&without_indentation(bash), &of_keys)
+    })?;
+    rewrite("_headstart", &keys::zsh)?;
     let units = make("systemd")?;
     for (name, text) in all_units() {
         write(units.join(name), text.as_bytes())?;
