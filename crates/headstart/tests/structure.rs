@@ -22,9 +22,6 @@ const FLOORS: [&[&str]; 8] = [
 /// Crates that ask nothing of the machine.
 const PURE: [&str; 4] = ["learn", "plan", "compare", "bench"];
 
-/// What the command itself may have: it parses, calls and prints.
-const MOST_LINES_OF_THE_COMMAND: usize = 3700;
-
 /// Crates of which the program that runs at starts and boots has nothing, directly or around: what only
 /// people call, and what moves files.
 const NOT_AT_BOOT: [&str; 5] = ["bench", "compare", "inspect", "layout", "user-commands"];
@@ -373,26 +370,4 @@ fn no_modules_import_one_another_in_a_circle() {
         circles.join("\n")
     );
     assert!(arrows > 200, "only {arrows} imports were found");
-}
-
-#[test]
-fn the_command_parses_calls_and_prints() {
-    let mut directories: Vec<PathBuf> = [
-        "headstart/src",
-        "start-commands/src",
-        "user-commands/src/commands",
-    ]
-    .map(|name| crates().join(name))
-    .into();
-    let mut lines = 0;
-    while let Some(directory) = directories.pop() {
-        for entry in fs::read_dir(&directory).unwrap() {
-            let path = entry.unwrap().path();
-            match path.is_dir() {
-                true => directories.push(path),
-                false => lines += fs::read_to_string(&path).unwrap().lines().count(),
-            }
-        }
-    }
-    assert!(lines <= MOST_LINES_OF_THE_COMMAND, "{lines} lines");
 }
