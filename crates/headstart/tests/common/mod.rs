@@ -257,6 +257,21 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
+/// Starts a program that was written just now. Another thread's child may still have it open for writing, which
+/// it inherited, until it executes something itself.
+pub fn spawn_written(command: &mut Command) -> Child {
+    let until = Instant::now() + TIMEOUT;
+    loop {
+        match command.spawn() {
+            Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {
+                assert!(Instant::now() < until, "{command:?}: {error}");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            spawned => return spawned.unwrap(),
+        }
+    }
+}
+
 /// Starts a command whose output is read line by line.
 pub fn start(mut command: Command) -> (Child, std::io::Lines<BufReader<std::process::ChildStdout>>) {
     let mut child = command

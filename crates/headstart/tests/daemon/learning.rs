@@ -116,31 +116,33 @@ fn a_start_is_read_ahead_though_the_one_a_moment_before_was_warm() {
     if !can_watch() {
         return;
     }
-    let case = Case::new();
-    let fs = disk(&["one"]);
-    let words = ["--no-control", "--control-every", "1000"];
-    let daemon = Daemon::start_by(&case, Command::new(binary()), &words);
-    let one = key(&fs, "one");
-    run(command(&fs, "one"));
-    assert_eq!(kept(&case, &one, 1)[0].mode, Mode::Record);
-    // It waits for the end of its input, so that it is there when it is looked at.
-    let mut warm = command(&fs, "one")
-        .arg("-")
-        .stdin(Stdio::piped())
-        .spawn()
-        .unwrap();
-    std::thread::sleep(Duration::from_millis(500));
-    drop(warm.stdin.take());
-    assert!(warm.wait().unwrap().success());
-    evict(&files(&fs, "one"));
-    run(command(&fs, "one"));
-    assert_eq!(kept(&case, &one, 2)[1].mode, Mode::Replay);
-    let said = daemon.stop();
-    // Others of the machine may be among them.
-    assert!(
-        said.contains("bypassed: ") && !said.contains("bypassed: 0,"),
-        "the warm one: {said}"
-    );
+    undisturbed(|| {
+        let case = Case::new();
+        let fs = disk(&["one"]);
+        let words = ["--no-control", "--control-every", "1000"];
+        let daemon = Daemon::start_by(&case, Command::new(binary()), &words);
+        let one = key(&fs, "one");
+        run(command(&fs, "one"));
+        assert_eq!(kept(&case, &one, 1)[0].mode, Mode::Record);
+        // It waits for the end of its input, so that it is there when it is looked at.
+        let mut warm = command(&fs, "one")
+            .arg("-")
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(Duration::from_millis(500));
+        drop(warm.stdin.take());
+        assert!(warm.wait().unwrap().success());
+        evict(&files(&fs, "one"));
+        run(command(&fs, "one"));
+        assert_eq!(kept(&case, &one, 2)[1].mode, Mode::Replay);
+        let said = daemon.stop();
+        // Others of the machine may be among them.
+        assert!(
+            said.contains("bypassed: ") && !said.contains("bypassed: 0,"),
+            "the warm one: {said}"
+        );
+    });
 }
 
 #[test]

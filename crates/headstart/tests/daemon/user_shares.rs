@@ -1,6 +1,6 @@
 //! What one user cannot take from others: slots, time to learn, and room on the disk.
 
-use crate::common::{Case, eventually, finish, is_root};
+use crate::common::{Case, eventually, finish, is_root, spawn_written};
 use crate::harness::*;
 use crate::users::theirs;
 use headstart_model::Key;
@@ -62,7 +62,7 @@ fn slow(
         fs::copy("/bin/sleep", &program).unwrap();
         let mut command = Command::new(program);
         command.arg("1000");
-        Process(run_as(n, command).spawn().unwrap())
+        Process(spawn_written(&mut run_as(n, command)))
     };
     (0..count).map(sleeping).collect()
 }

@@ -2,7 +2,7 @@
 //! devices and BPF.
 
 use crate::common::{Case, can_record};
-use headstart_system::testing::{LoopFs, Spec, can_mount};
+use headstart_system::testing::{LoopFs, Spec, can_mount, undisturbed};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::io;
@@ -416,42 +416,45 @@ fn what_a_medium_read_in_two_orders_is_set_side_by_side() {
     if !can_mount() || !can_record() {
         return;
     }
-    let case = Case::new();
-    let fill = |root: &Path| {
-        let contents =
-            |i: u32| (0..60_000u32).map(move |at| (at.wrapping_mul(2_654_435_761 + i) >> 24) as u8);
-        (0..64)
-            .try_for_each(|i| std::fs::write(root.join(format!("f{i:02}")), contents(i).collect::<Vec<u8>>()))
-    };
-    let spec = Spec::new("squashfs").mkfs(&["-noD", "-no-fragments"]);
-    let mut fs = LoopFs::create(&spec, fill).unwrap();
-    let root = fs.mount_point();
-    // There and back: each file far from the one before.
-    let there_and_back = (0..32).flat_map(|i| [i, 63 - i]).map(|i| format!("f{i:02} "));
-    for (trace, names) in [("before", there_and_back.collect()), ("after", "f*".to_string())] {
-        fs.remount_cold().unwrap();
-        let command = format!("cd {} && cat {names} >/dev/null", root.display());
-        let record = ["record", "--chart", "-o", trace, "--", "sh", "-c", &command];
-        let ran = case.headstart(&record);
+    undisturbed(|| {
+        let case = Case::new();
+        let fill = |root: &Path| {
+            let contents =
+                |i: u32| (0..60_000u32).map(move |at| (at.wrapping_mul(2_654_435_761 + i) >> 24) as u8);
+            (0..64).try_for_each(|i| {
+                std::fs::write(root.join(format!("f{i:02}")), contents(i).collect::<Vec<u8>>())
+            })
+        };
+        let spec = Spec::new("squashfs").mkfs(&["-noD", "-no-fragments"]);
+        let mut fs = LoopFs::create(&spec, fill).unwrap();
+        let root = fs.mount_point();
+        // There and back: each file far from the one before.
+        let there_and_back = (0..32).flat_map(|i| [i, 63 - i]).map(|i| format!("f{i:02} "));
+        for (trace, names) in [("before", there_and_back.collect()), ("after", "f*".to_string())] {
+            fs.remount_cold().unwrap();
+            let command = format!("cd {} && cat {names} >/dev/null", root.display());
+            let record = ["record", "--chart", "-o", trace, "--", "sh", "-c", &command];
+            let ran = case.headstart(&record);
+            assert_eq!(ran.code(), 0, "{}", ran.err);
+        }
+        let document = case.json(&["compare", "before", "--after", "after", "--json"]);
+        let [before, after] = ["before", "after"].map(|order| &document[order]);
+        let number = |order: &Value, name: &str| order[name].as_f64().unwrap();
+        assert!(
+            number(before, "travel") > 10.0 * number(after, "travel"),
+            "{document}"
+        );
+        assert!(
+            number(before, "optical_seconds") > number(after, "optical_seconds"),
+            "{document}"
+        );
+        let ran = case.headstart(&["compare", "after", "--after", "before"]);
         assert_eq!(ran.code(), 0, "{}", ran.err);
-    }
-    let document = case.json(&["compare", "before", "--after", "after", "--json"]);
-    let [before, after] = ["before", "after"].map(|order| &document[order]);
-    let number = |order: &Value, name: &str| order[name].as_f64().unwrap();
-    assert!(
-        number(before, "travel") > 10.0 * number(after, "travel"),
-        "{document}"
-    );
-    assert!(
-        number(before, "optical_seconds") > number(after, "optical_seconds"),
-        "{document}"
-    );
-    let ran = case.headstart(&["compare", "after", "--after", "before"]);
-    assert_eq!(ran.code(), 0, "{}", ran.err);
-    assert!(ran.out.contains("CD-ROM"), "{}", ran.out);
-    assert!(
-        ran.out.contains("does not pay: leave the files as they were"),
-        "{}",
-        ran.out
-    );
+        assert!(ran.out.contains("CD-ROM"), "{}", ran.out);
+        assert!(
+            ran.out.contains("does not pay: leave the files as they were"),
+            "{}",
+            ran.out
+        );
+    });
 }

@@ -347,7 +347,7 @@ fn an_upgrade_is_not_read_wrongly_and_followed_at_once() -> Result<()> {
         state.last
     );
     let said = unwrapped(&said);
-    let expected = "The last boot was read ahead. It was not recorded";
+    let expected = "was read ahead. It was not recorded";
     assert!(
         said.contains(expected) && said.contains("not its turn to be recorded"),
         "{said}"
