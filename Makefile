@@ -23,7 +23,7 @@ FOR_MACHINE := $(if $(CROSS),LIBBPF_SYS_LIBRARY_PATH=/usr/lib/$(MACHINE)-linux-g
 export ARCH
 LAB := target/release/headstart-lab
 
-.PHONY: all deps deps-cross deps-build deps-test deps-kernels deps-packages deps-live deps-arm64 crates build build-lab build-static order check lint man install-files deb rpm test-packages test-packages-vm test-packages-kills test-image test-live test-golden test-layout test-arm64 test-reproducible test test-all test-kernels \
+.PHONY: all deps deps-cross deps-build deps-test deps-kernels deps-packages deps-live deps-arm64 crates crates-md build build-lab build-static order check lint man install-files deb rpm test-packages test-packages-vm test-packages-kills test-image test-live test-golden test-layout test-arm64 test-reproducible test test-all test-kernels \
 	test-debian13 test-cases test-storm fuzz fuzz-structured demo bench measure install clean
 
 all: build
@@ -120,6 +120,10 @@ install-files:
 	install -D -m 644 -t $(DESTDIR)/usr/share/doc/headstart/guide docs/guide/*.md
 	[ -e $(DESTDIR)/etc/headstart/headstart.toml ] || \
 		install -D -m 644 packaging/headstart.toml $(DESTDIR)/etc/headstart/headstart.toml
+
+# Which of the crates Debian has not: from an index of its packages, as apt keeps it on Debian 13.
+crates-md:
+	packaging/crates $(or $(PACKAGES),$(firstword $(wildcard /var/lib/apt/lists/*trixie_main_binary-amd64_Packages))) >packaging/debian/crates.md
 
 # ---- packages -------------------------------------------------------------------------------------------------------
 # target/deb/headstart_VERSION_ARCH.deb, for another machine with ARCH=arm64 (or amd64), and target/rpm/headstart-VERSION-1.ARCH.rpm.
