@@ -417,3 +417,31 @@ fn what_cannot_gain_is_not_kept() {
     assert!(!Store::new(case.state()).key(&key(&fs, "one")).exists());
     daemon.stop();
 }
+
+/// Its cold starts are to be without headstart, and the daemon would read ahead for them.
+#[test]
+fn the_daemon_ignores_what_a_benchmark_starts() {
+    if !can_watch() {
+        return;
+    }
+    let case = Case::new();
+    let mut fs = disk(&["one"]);
+    let daemon = Daemon::start(&case);
+    let one = key(&fs, "one");
+    for count in 1..=2 {
+        fs.remount_cold().unwrap();
+        run(command(&fs, "one"));
+        kept(&case, &one, count);
+    }
+    let mut bench = case.command(&["bench", "--yes", "--rounds", "4", "--json", "--"]);
+    bench.arg(fs.mount_point().join("one")).args(files(&fs, "one"));
+    let ran = bench.output().unwrap();
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let report: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap();
+    assert_eq!(report["cold"].as_array().unwrap().len(), 4);
+    // One that it notices comes behind those that it ignored.
+    fs.remount_cold().unwrap();
+    run(command(&fs, "one"));
+    assert_eq!(kept(&case, &one, 3)[2].mode, Mode::Replay);
+    daemon.stop();
+}
