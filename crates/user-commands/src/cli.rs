@@ -1,8 +1,8 @@
 //! The whole command line, of all programs of the package: help, man pages and completions are made of it.
 
 use crate::commands::{
-    apps, chart, compare, diff, doctor, explain, export, floor, forget, learn, plan, replay, report_bug,
-    show, status,
+    apps, chart, compare, diff, doctor, explain, export, floor, forget, learn, plan, profile, replay,
+    report_bug, show, status,
 };
 use clap::Subcommand;
 use headstart_start_commands::commands::{boot, daemon, layout, mark, op, record, run};
@@ -24,6 +24,7 @@ pub(crate) enum Command {
     Status(status::Args),
     Floor(floor::Args),
     Layout(layout::Args),
+    Profile(profile::Args),
     Forget(forget::Args),
     Boot(boot::Args),
     Daemon(daemon::Args),

@@ -11,4 +11,5 @@ mod order;
 mod parts;
 mod runs;
 mod steps;
+mod travel;
 mod usage;

@@ -12,6 +12,7 @@ pub mod floor;
 pub mod forget;
 pub mod learn;
 pub mod plan;
+pub mod profile;
 pub mod replay;
 pub mod report_bug;
 pub mod show;
