@@ -91,8 +91,9 @@ impl ProfileSet {
         bounded("profiles", self.profiles.len() + 1, limits::PROFILES)?;
         leave_behind(&mut profile);
         let mut taken = Taken::default();
-        let all = self.profiles.iter().chain([&profile]);
-        all.map(|profile| taken.add(profile)).collect::<Result<(), _>>()?;
+        for profile in self.profiles.iter().chain([&profile]) {
+            taken.add(profile)?;
+        }
         self.profiles.insert(at, profile);
         Ok(())
     }

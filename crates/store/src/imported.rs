@@ -107,7 +107,7 @@ impl KeyLock {
             end -= 1;
         }
         self.save_profile(profile)?;
-        self.write(ORIGIN, origin[..end].as_bytes())?;
+        self.write(ORIGIN, &origin.as_bytes()[..end])?;
         self.write(PLAN, plan.bytes())
     }
 }

@@ -4,7 +4,7 @@ use crate::common::{Case, can_record, finish};
 use crate::runs::program;
 use headstart_model::profile::Entry;
 use headstart_model::profile_set::of_size;
-use headstart_model::{Profile, ProfileSet, testing};
+use headstart_model::{Profile, ProfileSet, limits, testing};
 use serde_json::Value;
 use std::path::Path;
 
@@ -195,6 +195,73 @@ fn only_files_that_a_plan_may_read_are_planned() {
     made(&case, "k.profiles", &paths);
     let imported = case.json(&["profile", "import", "k.profiles", "--json"]);
     assert_eq!(imported["imported"][0]["data_bytes"], 1 << 16, "{imported}");
+}
+
+/// Seconds of processor time that a stranger's file may take to be imported, by a build without optimisation
+/// on a busy machine; bytes of memory, with those of the program itself. What reading the file alone may take
+/// the tests of the model say.
+const MOST_SECONDS: f64 = 20.0;
+const MOST_MEMORY: u64 = 160 << 20;
+
+/// Imports a file and says how many seconds of processor time that took, and how many bytes of memory at most.
+fn imported_by(case: &Case, name: &str) -> (f64, u64) {
+    let mut command = std::process::Command::new("python3");
+    let script = "import resource, subprocess, sys\n\
+                  status = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL).returncode\n\
+                  used = resource.getrusage(resource.RUSAGE_CHILDREN)\n\
+                  print(status, used.ru_utime + used.ru_stime, used.ru_maxrss)";
+    command.args(["-c", script]).arg(crate::common::binary());
+    command
+        .args(["profile", "import", name])
+        .current_dir(case.path(""));
+    command.env("HEADSTART_STATE", case.state());
+    let ran = finish(command, b"");
+    let words: Vec<&str> = ran.out.split_whitespace().collect();
+    let [status, seconds, kilobytes] = words[..] else {
+        panic!("{}{}", ran.out, ran.err)
+    };
+    assert_eq!(status, "0", "{}", ran.err);
+    (seconds.parse().unwrap(), kilobytes.parse::<u64>().unwrap() << 10)
+}
+
+#[test]
+fn a_strangers_largest_file_takes_little() {
+    let case = Case::new();
+    let page_size = rustix::param::page_size() as u32;
+    let one = |index: usize, length: usize| {
+        let path = format!("{}{index:0length$}", case.path("").display());
+        Entry {
+            version: Some(of_size(1 << 40)),
+            ranges: vec![testing::range(0, 1, 1.0), testing::range(7, 1 << 20, 1.0)],
+            ..testing::entry(&path)
+        }
+    };
+    let of = |key: String, entries: Vec<Entry>| Profile {
+        key: testing::key(&key),
+        page_size,
+        ..testing::profile(entries)
+    };
+    let keys = |count: usize, entries: usize| {
+        let of_key = |key: usize| {
+            let from = key * entries;
+            of(
+                format!("{key:03}"),
+                (from..from + entries).map(|index| one(index, 60)).collect(),
+            )
+        };
+        testing::profile_set((0..count).map(of_key).collect())
+    };
+    let many = limits::ENTRIES;
+    let sets = [
+        ("one", keys(1, many)),
+        ("each", keys(limits::PROFILES, many / limits::PROFILES)),
+    ];
+    for (name, set) in sets {
+        case.write(name, set.to_bytes().unwrap());
+        let (seconds, bytes) = imported_by(&case, name);
+        assert!(seconds <= MOST_SECONDS, "{name} took {seconds} s");
+        assert!(bytes <= MOST_MEMORY, "{name} took {bytes} bytes");
+    }
 }
 
 #[test]

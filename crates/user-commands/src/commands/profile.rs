@@ -62,6 +62,8 @@ struct Export {
 /// install the programs first. An earlier import of the same key is replaced. Starts here always count more
 /// than what is imported, and what is imported more than what packages bring. `headstart forget KEY` forgets
 /// it.
+///
+/// A device whose cost is not known yet is measured, which takes a second; not with --packaged.
 #[derive(Debug, clap::Args)]
 struct Import {
     /// The files.
@@ -164,7 +166,7 @@ fn read(args: &Import, store: &Store) -> Result<()> {
                 measures: true,
             };
             // Nothing is kept of any if one is damaged. They are read again one by one: each may take tens of MiB.
-            for path in &args.files {
+            for path in args.files.iter().filter(|_| args.files.len() > 1) {
                 files::profile_set(path)?;
             }
             let mut report = Report::default();
