@@ -3,12 +3,14 @@
 use super::LeftOut;
 use super::private::Private;
 use headstart_model::profile_set::{Owner, Package};
-use headstart_model::{FilePath, Key, Profile, ProfileSet};
+use headstart_model::{FilePath, Key, ProfileSet, limits};
+use headstart_start::keys::is_secret;
 use headstart_store::{KeyDir, Store};
 use headstart_system::mounts::MountTable;
 use headstart_system::open::pin;
 use headstart_system::packages;
 use headstart_system::secrets::Secrets;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -28,7 +30,8 @@ const CODE: [&str; 2] = ["-c", "-e"];
 
 /// Why a key stays here where nobody has named it: it is a person's, and not a program's.
 fn why_not_of_all(key: &Key) -> Option<&'static str> {
-    let mut words = key.as_str().split(' ').skip(1).take(2);
+    // Also what a container is given to do.
+    let mut words = key.as_str().split(' ').skip(1);
     if words.any(|word| CODE.contains(&word)) {
         return Some("it is a one-liner: name it to have it exported");
     }
@@ -50,58 +53,68 @@ pub fn all_keys(
     Ok(keys.iter().map(|key| store.key(key)).collect())
 }
 
-/// Exports what was learned of these keys. Of a key of several users the profile goes that is nobody's, else
-/// the one of most starts; what names a user's starts does not.
-pub fn export(kept: &[KeyDir], with_homes: bool, tell: &mut dyn FnMut(String)) -> Exported {
-    let mut exported = Exported::default();
-    let private = Private::new(with_homes);
-    let mut secrets = Secrets::new();
-    let mut by_key: BTreeMap<Key, Profile> = BTreeMap::new();
+/// Which of the keys stands for all that are the same but for their users: the one that is nobody's, else the
+/// one of most starts. Those that learned last come first, for there may be no room for all. Profiles are read
+/// one at a time, here and later: users may have made them large.
+fn choose(kept: &[KeyDir], left_out: &mut Vec<LeftOut>, tell: &mut dyn FnMut(String)) -> Vec<(Key, KeyDir)> {
+    let mut chosen: BTreeMap<Key, (bool, u32, u64, &KeyDir)> = BTreeMap::new();
     for dir in kept {
         let Some(profile) = dir.profile().or_tell(&mut *tell) else {
-            exported
-                .left_out
-                .push(LeftOut::new(dir.key(), "nothing was learned of it here"));
+            left_out.push(LeftOut::new(dir.key(), "nothing was learned of it here"));
             continue;
         };
         let Ok(key) = Key::new(dir.key().of_all()) else {
             continue;
         };
-        let is_better = |known: &Profile| match (dir.key().user(), known.key.user()) {
-            (None, _) => true,
-            (Some(_), None) => false,
-            (Some(_), Some(_)) => profile.runs > known.runs,
-        };
-        if by_key.get(&key).is_none_or(is_better) {
-            by_key.insert(key, profile);
+        let own = (
+            dir.key().user().is_none(),
+            profile.runs,
+            profile.updated_unix_ns,
+            dir,
+        );
+        let is_better = |known: &(bool, u32, u64, &KeyDir)| (own.0, own.1) > (known.0, known.1);
+        if chosen.get(&key).is_none_or(is_better) {
+            chosen.insert(key, own);
         }
     }
-    // Who counts most comes first: there may be no room for all.
-    let mut profiles: Vec<(Key, Profile)> = by_key.into_iter().collect();
-    profiles.sort_by_key(|(_, profile)| std::cmp::Reverse(profile.updated_unix_ns));
+    let mut chosen: Vec<_> = chosen.into_iter().collect();
+    chosen.sort_by_key(|(_, (_, _, updated, _))| Reverse(*updated));
+    let dirs = chosen.into_iter();
+    dirs.map(|(key, (.., dir))| (key, dir.clone())).collect()
+}
+
+/// Exports what was learned of these keys. What names a user's starts names none of them.
+pub fn export(kept: &[KeyDir], with_homes: bool, tell: &mut dyn FnMut(String)) -> Exported {
+    let mut exported = Exported::default();
+    let private = Private::new(with_homes);
+    let mut secrets = Secrets::new();
     let mounts = || MountTable::read().unwrap_or_default();
-    for (key, mut profile) in profiles {
-        if private.has_key(key.as_str()) || headstart_start::keys::is_secret(&key, &[]) {
-            let why = "its name is a person's business";
+    let mut stays = |path: &FilePath| {
+        private.has_path(path.as_bytes()) || secrets.is_secret(Some(&mounts), path.as_bytes())
+    };
+    for (key, dir) in choose(kept, &mut exported.left_out, tell) {
+        let Some(mut profile) = dir.profile().or_tell(&mut *tell) else {
+            continue;
+        };
+        if private.has_key(key.as_str()) || is_secret(&key, &[]) {
+            let why = "its name says what people have, or who they are";
             exported.left_out.push(LeftOut::new(key, why));
             continue;
         }
         let before = profile.entries.len();
-        let mut stays = |path: &FilePath| {
-            private.has_path(path.as_bytes()) || secrets.is_secret(Some(&mounts), path.as_bytes())
-        };
         profile.entries.retain_mut(|entry| {
             entry.overlay = entry.overlay.take().filter(|overlay| !stays(overlay));
             !stays(&entry.path)
         });
         profile.named.retain(|path, _| !stays(path));
-        let left_out = before - profile.entries.len();
+        let paths = before - profile.entries.len();
         profile.key = key.clone();
         match exported.set.add(profile) {
-            Ok(()) => exported.paths_left_out += left_out,
-            Err(why) => exported
-                .left_out
-                .push(LeftOut::new(key, format!("with it, {why}"))),
+            Ok(()) => exported.paths_left_out += paths,
+            Err(why) => {
+                let why = format!("the file has no room for it: {why}");
+                exported.left_out.push(LeftOut::new(key, why));
+            }
         }
     }
     add_packages(&mut exported.set);
@@ -130,7 +143,8 @@ fn add_packages(set: &mut ProfileSet) {
         };
         // An upgrade may have brought another file since.
         let is_now = pin(&mounts, path.as_path()).is_ok_and(|(_, stat)| stat.size == size);
-        if !is_now {
+        let fits = name.len().max(version.len()) <= limits::PACKAGE_TEXT;
+        if !is_now || !fits {
             continue;
         }
         let package = *index.entry(name).or_insert_with(|| {
@@ -143,8 +157,7 @@ fn add_packages(set: &mut ProfileSet) {
         of_files.insert(path.clone(), Owner { size, package });
     }
     // What has more packages than fit has none: files are joined by path and size then.
-    let fits = listed.len() <= headstart_model::limits::PACKAGES;
-    if fits {
+    if listed.len() <= limits::PACKAGES {
         (set.packages, set.owners) = (listed, of_files);
     }
 }
@@ -152,7 +165,7 @@ fn add_packages(set: &mut ProfileSet) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use headstart_model::testing;
+    use headstart_model::{Profile, testing};
 
     fn learned(store: &Store, key: &str, runs: u32, paths: &[&str]) -> KeyDir {
         let key = Key::new(key).unwrap();
@@ -183,10 +196,11 @@ mod tests {
         );
         learned(&store, "/usr/bin/python3 /home/a/y.py", 3, &["/etc/x"]);
         learned(&store, "/bin/sh -c 'mail -p secret'", 3, &["/etc/x"]);
+        learned(&store, "/usr/bin/podman debian sh -c x", 3, &["/etc/x"]);
         learned(&store, "operation load of user 1000", 3, &["/etc/x"]);
         let mut left = Vec::new();
         let kept = all_keys(&store, &mut left).unwrap();
-        assert_eq!(left.len(), 2);
+        assert_eq!(left.len(), 3);
         let exported = export(&kept, false, &mut |line| panic!("{line}"));
         let [one] = exported.set.profiles() else {
             panic!("{:?}", exported.left_out)
