@@ -115,7 +115,7 @@ install-files:
 	install -D -m 644 target/generated/completions/_headstart $(DESTDIR)/usr/share/zsh/vendor-completions/_headstart
 	install -D -m 644 target/generated/completions/headstart.fish $(DESTDIR)/usr/share/fish/vendor_completions.d/headstart.fish
 	install -D -m 755 packaging/examples/golden-image $(DESTDIR)/usr/share/doc/headstart/examples/golden-image
-	cp -r packaging/examples/live $(DESTDIR)/usr/share/doc/headstart/examples/
+	cp -r packaging/examples/live packaging/examples/profiles $(DESTDIR)/usr/share/doc/headstart/examples/
 	install -D -m 644 -t $(DESTDIR)/usr/share/doc/headstart docs/charts.md docs/measurements.md docs/sandboxing.md
 	install -D -m 644 -t $(DESTDIR)/usr/share/doc/headstart/guide docs/guide/*.md
 	[ -e $(DESTDIR)/etc/headstart/headstart.toml ] || \

@@ -7,11 +7,12 @@ use headstart_model::machine::FirstTouch;
 use headstart_model::outcome::{Mode, Resident, StageOutcome};
 use headstart_model::plan::{Fill, NO_FILE, Request, RequestKind, Touch};
 use headstart_model::profile::Entry;
+use headstart_model::profile_set::{Owner, Package};
 use headstart_model::testing::{
     DISK, activity, draft, entry, file, key, lookup, planned, profile, range, trace, used,
 };
 use headstart_model::trace::{Ahead, Mapping, Mark, MetadataMiss, UseKind};
-use headstart_model::{Outcome, PageRange};
+use headstart_model::{Outcome, PageRange, Profile, ProfileSet};
 use std::path::Path;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -66,6 +67,40 @@ fn a_profile() -> Result<Vec<u8>> {
     it.cpu_ns = Some(7);
     it.timeline_ns = 9;
     Ok(it.to_bytes()?)
+}
+
+/// Two keys that share a file, of a package.
+fn a_set() -> Result<Vec<u8>> {
+    let mut set = ProfileSet::default();
+    for name in ["/usr/bin/true", "boot"] {
+        let file = Entry {
+            ranges: vec![range(0, 3, 0.7), range(9, 3, 0.7)],
+            tail: Some(vec![range(0, 1, 0.7)]),
+            touches: Some(Default::default()),
+            ..entry("/usr/bin/true")
+        };
+        let directory = Entry {
+            version: None,
+            ..entry("/usr/share")
+        };
+        set.add(Profile {
+            key: key(name),
+            cpu_ns: Some(7),
+            timeline_ns: 9,
+            ..profile(vec![file, directory])
+        })?;
+    }
+    set.packages.push(Package {
+        name: "coreutils".into(),
+        version: "9.1-1".into(),
+    });
+    let version = set.profiles()[0].entries[0].version.ok_or("it is a file")?;
+    let owner = Owner {
+        size: version.size,
+        package: 0,
+    };
+    set.owners.insert("/usr/bin/true".into(), owner);
+    Ok(set.to_bytes()?)
 }
 
 fn a_plan() -> Result<Vec<u8>> {
@@ -134,6 +169,7 @@ fn write(dir: &Path) -> Result<()> {
     for (name, bytes) in [
         ("trace", a_trace()?),
         ("profile", a_profile()?),
+        ("profiles", a_set()?),
         ("plan", a_plan()?),
         ("outcome", an_outcome()?),
     ] {

@@ -9,7 +9,7 @@ use headstart_model::format::{Container, Kind, Writer};
 use headstart_model::plan::PlanFile;
 use headstart_model::profile::WeightedRange;
 use headstart_model::testing::Forged;
-use headstart_model::{FilePath, Outcome, Profile, Trace};
+use headstart_model::{FilePath, Outcome, Profile, ProfileSet, Trace};
 
 /// Changes bytes in a buffer as libFuzzer does: `(buffer, length) -> length`.
 pub type Change<'a> = &'a mut dyn FnMut(&mut [u8], usize) -> usize;
@@ -24,6 +24,9 @@ pub fn changed(bytes: &[u8], random: &mut Random, change: Change<'_>) -> Option<
         let value = match kind {
             Kind::Trace => Trace::from_bytes(bytes).ok().and_then(|it| trace(it, random)),
             Kind::Profile => Profile::from_bytes(bytes).ok().and_then(|it| profile(it, random)),
+            Kind::ProfileSet => ProfileSet::from_bytes(bytes)
+                .ok()
+                .and_then(|it| profile_set(it, random)),
             Kind::Plan => plan(bytes, random),
             Kind::Outcome => Outcome::from_bytes(bytes).ok().and_then(|it| outcome(it, random)),
         };
@@ -308,7 +311,26 @@ fn activity(trace: &mut Trace, random: &mut Random) -> Option<()> {
     Some(())
 }
 
-fn profile(mut profile: Profile, random: &mut Random) -> Option<Vec<u8>> {
+/// One of the profiles changed, or more of them.
+fn profile_set(set: ProfileSet, random: &mut Random) -> Option<Vec<u8>> {
+    let mut profiles = set.into_profiles();
+    if random.one_in(3) {
+        let keys = profiles.iter().map(|one| one.entries.len()).max().unwrap_or(0);
+        let most = headstart_model::limits::PROFILES.min(1 + (1 << 18) / keys.max(1));
+        more(&mut profiles, most, random, |one, n| {
+            one.key = headstart_model::testing::key(&format!("{n:020}"));
+        });
+    }
+    let one = any(&mut profiles, random)?;
+    *one = changed_profile(one.clone(), random)?;
+    headstart_model::testing::profile_set(profiles).forged().ok()
+}
+
+fn profile(profile: Profile, random: &mut Random) -> Option<Vec<u8>> {
+    changed_profile(profile, random)?.forged().ok()
+}
+
+fn changed_profile(mut profile: Profile, random: &mut Random) -> Option<Profile> {
     use headstart_model::limits::{ENTRIES, RANGES, STAGES};
     for _ in 0..=random.below(3) {
         match random.below(7) {
@@ -369,7 +391,7 @@ fn profile(mut profile: Profile, random: &mut Random) -> Option<Vec<u8>> {
     }
     profile.entries.sort_by(|a, b| a.path.cmp(&b.path));
     profile.entries.dedup_by(|a, b| a.path == b.path);
-    profile.forged().ok()
+    Some(profile)
 }
 
 fn plan(bytes: &[u8], random: &mut Random) -> Option<Vec<u8>> {

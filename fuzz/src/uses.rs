@@ -10,7 +10,7 @@ use headstart_model::format::Kind;
 use headstart_model::outcome::{Issued, Mode, ReplayReport};
 use headstart_model::plan::{PlanFile, Request};
 use headstart_model::profile::Policy;
-use headstart_model::{FilePath, Outcome, PageRange, Profile, Trace, testing};
+use headstart_model::{FilePath, Outcome, PageRange, Profile, ProfileSet, Trace, testing};
 use headstart_plan::floor::{above_floor, floor, needs};
 use headstart_plan::{PlanOptions, plan, recorded_metadata, wanted};
 use peak_alloc::PeakAlloc;
@@ -88,6 +88,7 @@ pub fn all(bytes: &[u8], memory: &PeakAlloc) {
     match Kind::detect(bytes) {
         Some(Kind::Trace) => trace(bytes, memory),
         Some(Kind::Profile) => profile(bytes, memory),
+        Some(Kind::ProfileSet) => profile_set(bytes, memory),
         Some(Kind::Plan) => a_plan(bytes, memory),
         Some(Kind::Outcome) => an_outcome(bytes, memory),
         None => {}
@@ -256,6 +257,32 @@ fn profile(bytes: &[u8], memory: &PeakAlloc) {
         explained(&path, Some(&it), Some(&file));
         explained(&"/none".into(), Some(&it), None);
     });
+}
+
+fn profile_set(bytes: &[u8], memory: &PeakAlloc) {
+    let read = || ProfileSet::from_bytes(bytes);
+    let mut sound = false;
+    bounded(memory, "reading profiles", || sound = read().is_ok());
+    if !sound {
+        return;
+    }
+    bounded(memory, "writing profiles", || {
+        let it = read().expect("they were read before");
+        it.to_bytes().expect("what was read can be written");
+    });
+    bounded(memory, "showing profiles", || {
+        let it = read().expect("they were read before");
+        show(&it, headstart_inspect::profile_set::text(&it));
+    });
+    // Each is planned and kept before the next.
+    for profile in read().expect("they were read before").into_profiles() {
+        bounded(memory, "planning one of several profiles", || {
+            let machine = crate::machine(&wanted(&profile));
+            let file = plan(&profile, &machine, &[], &PlanOptions::new(0)).to_bytes();
+            let file = PlanFile::new(file.expect("what was planned can be written"));
+            file.plan().expect("what was planned can be read");
+        });
+    }
 }
 
 fn a_plan(bytes: &[u8], memory: &PeakAlloc) {

@@ -56,7 +56,7 @@ pub fn why_in_vain(store: &Store, kept: &KeyDir) -> Option<String> {
     // Boots that are read ahead have their state in one file, which is in memory by now. The plan's directory
     // and inode are not: on a disk they are two reads of 10 ms each.
     let is_read_ahead = kept.start_path().is_some_and(|path| path.exists());
-    if is_read_ahead || kept.path().join(PLAN).exists() {
+    if is_read_ahead || kept.path().join(PLAN).exists() || kept.imported().is_some() {
         return None;
     }
     if let Some(why) = Persistence::for_store(store).why_not(store) {

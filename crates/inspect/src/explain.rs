@@ -1,6 +1,6 @@
 //! Why a path is prefetched for a key, or why not.
 
-use crate::human::{bytes, duration, ranges, weight};
+use crate::human::{bytes, duration, printable, ranges, weight};
 use crate::plan::RequestView;
 use crate::table::facts;
 use headstart_model::plan::{Plan, RequestKind};
@@ -55,6 +55,8 @@ pub struct Explanation {
     pub runs: u32,
     /// The weight that is enough.
     pub threshold: f32,
+    /// The file that the profile was imported from; null where starts here have taught it.
+    pub imported: Option<String>,
     /// What the profile knows of it.
     pub entry: Option<Entry>,
     /// The plan's requests for it, by their index.
@@ -130,6 +132,7 @@ pub fn explain(path: &FilePath, known: Known<'_>) -> Explanation {
         written,
         runs: known.profile.map_or(0, |profile| profile.runs),
         threshold: known.profile.map_or(0.0, |profile| profile.policy.threshold()),
+        imported: None,
         entry,
         requests,
         cut: known.plan.map_or(0, |plan| plan.cut()),
@@ -266,6 +269,13 @@ pub fn text(explanation: &Explanation) -> String {
         ),
         ("now", now),
     ];
+    let imported = explanation.imported.iter();
+    lines.extend(imported.map(|from| {
+        (
+            "learned",
+            format!("elsewhere, and imported from {}", printable(from)),
+        )
+    }));
     match explanation.changed {
         Some(true) if explanation.written => {
             let why = "yes, in place: it is the same file, and read all the same";

@@ -15,6 +15,7 @@ pub mod orders;
 pub mod outcome;
 pub mod plan;
 pub mod profile;
+pub mod profile_set;
 pub mod replay;
 pub mod status;
 pub mod summary;

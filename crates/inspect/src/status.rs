@@ -20,6 +20,8 @@ pub struct KeyStatus {
     pub profile: Option<ProfileStatus>,
     /// Its plan.
     pub plan: Option<PlanStatus>,
+    /// What was imported of others' starts; the profile and the plan are its own where the key has none.
+    pub imported: Option<Imported>,
     /// Traces kept.
     pub traces: usize,
     /// The floor of its last start with a replay whose trace is kept, where that was asked for.
@@ -36,6 +38,32 @@ pub struct KeyStatus {
     pub bypass: Option<Bypass>,
     /// The outcomes kept, oldest first.
     pub outcomes: Vec<Outcome>,
+}
+
+/// What was imported of others' starts of a key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Imported {
+    /// The file that it came from.
+    pub from: String,
+    /// Whether a package brought that file.
+    pub is_packaged: bool,
+    /// Whether starts are read ahead by it: those here have taught nothing yet.
+    pub is_used: bool,
+}
+
+impl Imported {
+    /// For people.
+    pub fn text(&self) -> String {
+        let by = match self.is_packaged {
+            true => "a package brought",
+            false => "somebody imported",
+        };
+        let used = match self.is_used {
+            true => "it is used until a start here has taught",
+            false => "it is not used, because starts here say more",
+        };
+        format!("{by} {}; {used}", printable(&self.from))
+    }
 }
 
 /// A profile, summed up.
@@ -301,15 +329,14 @@ pub fn text(status: &KeyStatus, now_unix_ns: u64, coloured: bool) -> String {
             ago(p.created_unix_ns, now_unix_ns)
         )
     });
-    let mut lines = vec![
-        ("key", status.key.clone()),
-        ("profile", profile),
-        ("plan", plan),
+    let mut lines = vec![("key", status.key.clone()), ("profile", profile), ("plan", plan)];
+    lines.extend(status.imported.iter().map(|it| ("imported", it.text())));
+    lines.extend([
         ("traces kept", status.traces.to_string()),
         ("with replay", group(&status.comparison.with)),
         ("without", group(&status.comparison.without)),
         ("verdict", verdict(&status.comparison)),
-    ];
+    ]);
     lines.extend(gained(status).map(|gained| ("gains", gained)));
     lines.extend(controls(status).map(|controls| ("controls", controls)));
     let exact = status
@@ -374,7 +401,10 @@ pub fn list(statuses: &[KeyStatus], now_unix_ns: u64, coloured: bool) -> String 
         } else {
             format!("{runs} runs")
         };
-        let known = format!("{runs}, {prefetched} read ahead, last {last}");
+        let known = match status.imported.as_ref().filter(|it| it.is_used) {
+            Some(_) => format!("imported, {prefetched} read ahead"),
+            None => format!("{runs}, {prefetched} read ahead, last {last}"),
+        };
         let verdict = match &status.bypass {
             _ if !status.enabled => format!("disabled: {DISABLED}"),
             None => verdict(&status.comparison),

@@ -222,6 +222,7 @@ mod tests {
                 metadata_bytes: 1,
             }),
             traces: 1,
+            imported: None,
             floor: None,
             comparison: compare(&outcomes),
             controls: None,

@@ -19,6 +19,7 @@ pub mod outcome;
 pub mod path;
 pub mod plan;
 pub mod profile;
+pub mod profile_set;
 pub mod ranges;
 pub mod room;
 #[cfg(any(test, feature = "testing"))]
@@ -33,6 +34,7 @@ pub use outcome::Outcome;
 
 pub use path::FilePath;
 pub use profile::Profile;
+pub use profile_set::ProfileSet;
 pub use ranges::{GrowingSet, PageRange, PageSet};
 
 pub use trace::Trace;

@@ -21,6 +21,8 @@ pub enum Page {
     Plan,
     /// headstart-outcome(5)
     Outcome,
+    /// headstart-profiles(5)
+    Profiles,
     /// headstart-compare(5)
     Compare,
 }
@@ -34,6 +36,7 @@ impl Page {
             Page::Profile => "headstart-profile.5",
             Page::Plan => "headstart-plan.5",
             Page::Outcome => "headstart-outcome.5",
+            Page::Profiles => "headstart-profiles.5",
             Page::Compare => "headstart-compare.5",
         }
     }
@@ -128,6 +131,13 @@ limits! {
 
     OUTCOME_FILE = 256 * KIB, Outcome, "bytes of an outcome's file, and of OUTC, decoded", "a key, some numbers, and stages of at most 400 bytes each";
     REASON = 4096, Outcome, "bytes of a reason", "a sentence, with a path in it";
+
+    PROFILES = 512, Profiles, "profiles", "a desktop's daemon knows some hundreds of programs";
+    PACKAGES = 8 * KIB, Profiles, "packages", "a desktop has some thousands installed, and starts read files of some hundreds";
+    PACKAGE_TEXT = 255, Profiles, "bytes of a package's name, and of its version", "as of a file name, which dpkg makes of both";
+    PKGS = MIB, Profiles, "bytes of PKGS, decoded", "128 for each package";
+    SET_FILE = 9 * MIB, Profiles, "bytes of FILE, decoded", "its paths, and 32 for each entry";
+    KEYS = 9 * MIB, Profiles, "bytes of KEYS, decoded", "what the lists of one profile can take, but for its paths";
 
     PIECES = 512 * KIB, Compare, "pieces of all reads", "a read of 128 KiB has at most 128, and most have one or two";
 }

@@ -10,7 +10,7 @@ use crate::trace::{
     Backend, End, EndReason, Evidence, File, FileState, Filesystem, Lookup, LookupKind, Lost, Meta, Process,
     Scope, Use, UseKind,
 };
-use crate::{Activity, FilePath, Key, Profile, Trace};
+use crate::{Activity, FilePath, Key, Profile, ProfileSet, Trace};
 use std::io::Write;
 
 /// Whether the machine has what a test needs; `what` completes "this test needs".
@@ -293,6 +293,17 @@ impl Forged for Profile {
     fn forged(&self) -> Result<Vec<u8>, FormatError> {
         self.written()
     }
+}
+
+impl Forged for ProfileSet {
+    fn forged(&self) -> Result<Vec<u8>, FormatError> {
+        self.written()
+    }
+}
+
+/// Profiles in one file, whether they may be together or not.
+pub fn profile_set(profiles: Vec<Profile>) -> ProfileSet {
+    ProfileSet::unchecked(profiles)
 }
 
 impl Forged for PlanDraft {

@@ -7,8 +7,10 @@ use headstart_model::activity::{Activity, BlockRequest, Slice};
 use headstart_model::format::{Container, Kind, Writer};
 use headstart_model::plan::{PlanFile, PlanFileEntry, Request, RequestKind};
 use headstart_model::profile::Entry;
+use headstart_model::profile_set::{Owner, Package};
+use headstart_model::testing::Forged;
 use headstart_model::trace::{MetadataMiss, Process};
-use headstart_model::{FilePath, Outcome, Profile, Trace, limits, outcome, testing};
+use headstart_model::{FilePath, Outcome, Profile, ProfileSet, Trace, limits, outcome, testing};
 use peak_alloc::PeakAlloc;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -30,6 +32,7 @@ fn reads(bytes: &[u8]) -> bool {
         Kind::Trace => Trace::from_bytes(bytes).is_ok(),
         Kind::Profile => Profile::from_bytes(bytes).is_ok(),
         Kind::Outcome => Outcome::from_bytes(bytes).is_ok(),
+        Kind::ProfileSet => ProfileSet::from_bytes(bytes).is_ok(),
         Kind::Plan => {
             let file = PlanFile::new(bytes.to_vec());
             file.plan().is_ok_and(|plan| plan.to_draft().is_ok())
@@ -71,7 +74,33 @@ fn sound() -> Vec<Vec<u8>> {
         Outcome::new(testing::key("k"), outcome::Mode::Record)
             .to_bytes()
             .unwrap(),
+        a_set().to_bytes().unwrap(),
     ]
+}
+
+/// Two profiles that travel, with a package.
+fn a_set() -> ProfileSet {
+    let mut set = ProfileSet::default();
+    for key in ["/usr/bin/a", "boot"] {
+        let entry = Entry {
+            ranges: vec![testing::range(0, 3, 1.0)],
+            tail: Some(vec![testing::range(0, 1, 1.0)]),
+            touches: Some(Default::default()),
+            ..testing::entry("/bin/true")
+        };
+        set.add(Profile {
+            key: testing::key(key),
+            ..testing::profile(vec![entry])
+        })
+        .unwrap();
+    }
+    set.packages.push(Package {
+        name: "coreutils".into(),
+        version: "9.1-1".into(),
+    });
+    let size = set.profiles()[0].entries[0].version.unwrap().size;
+    set.owners.insert("/bin/true".into(), Owner { size, package: 0 });
+    set
 }
 
 /// The file with one section replaced, compressed if it was; `None` if it became too large.
@@ -237,6 +266,23 @@ fn the_largest_files_that_are_allowed_are_read_in_little_memory() {
     assert!(bounded("the largest profile", &profile.to_bytes().unwrap()));
     drop(profile);
 
+    // Half of what a set of profiles may have is another key's.
+    let profiles = ["a", "b"].map(|key| Profile {
+        key: testing::key(key),
+        ..testing::profile((0..limits::ENTRIES / 2).map(entry).collect())
+    });
+    let set = testing::profile_set(profiles.into());
+    assert!(bounded("the largest profiles", &set.to_bytes().unwrap()));
+    let mut many = set.into_profiles();
+    many[1].entries.push(Entry {
+        path: "/z".into(),
+        ..entry(0)
+    });
+    let one_more = testing::profile_set(many);
+    assert!(one_more.to_bytes().is_err());
+    assert!(!bounded("one entry more", &one_more.forged().unwrap()));
+    drop(one_more);
+
     let length = limits::TEXT / limits::PLAN_FILES - 1;
     let files: Vec<PlanFileEntry> = (0..limits::PLAN_FILES)
         .map(|index| testing::planned(&path(index, length)))
@@ -244,6 +290,41 @@ fn the_largest_files_that_are_allowed_are_read_in_little_memory() {
     let request = |index: usize| Request::new(RequestKind::Data, (index % limits::PLAN_FILES) as u32, 4096);
     let draft = testing::draft(testing::DISK, files, (0..limits::REQUESTS).map(request).collect());
     assert!(bounded("the largest plan", &draft.to_bytes().unwrap()));
+}
+
+#[test]
+fn profiles_that_claim_or_have_ten_million_entries_are_refused_in_a_second() {
+    let _alone = alone();
+    let bytes = a_set().to_bytes().unwrap();
+    let file = Container::new(Kind::ProfileSet, &bytes).unwrap();
+    // 10,000,000 as a varint.
+    let count = [0x80, 0xad, 0xe2, 0x04];
+    for (tag, least) in [(*b"FILE", 4), (*b"KEYS", 20), (*b"PKGS", 2)] {
+        let own = file.section(&tag, usize::MAX).unwrap();
+        for claimed in [
+            [&count[..], &own[1..]].concat(),
+            [&count[..], &[0].repeat(least * 10_000_000)].concat(),
+            [&count[..], &own[1..].repeat(10_000_000 / own.len())].concat(),
+        ] {
+            let mut writer = Writer::new(Kind::ProfileSet);
+            for other in file.tags() {
+                let kept = file.section(&other, usize::MAX).unwrap();
+                let section = if other == tag { &claimed } else { &kept };
+                writer.compressed(&other, section, usize::MAX).unwrap();
+            }
+            let bent = writer.finish().unwrap();
+            let begun = processor_time();
+            assert!(!bounded(&format!("{tag:?} of {}", claimed.len()), &bent));
+            let took = processor_time() - begun;
+            assert!(took < 1_000_000_000, "{tag:?} took {took} ns");
+        }
+    }
+}
+
+/// Of this thread, nanoseconds: what else the machine does is not counted.
+fn processor_time() -> u64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    text.split_whitespace().next().unwrap().parse().unwrap()
 }
 
 #[test]

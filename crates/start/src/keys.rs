@@ -135,11 +135,16 @@ pub fn of_exec(executable: &Path, argv: &[OsString], names: &dyn Names) -> Optio
 }
 
 /// What is kept of the key that a user means: by its name, or the path of its program; or of one user's
-/// starts of that, where no other's are known.
+/// starts of that, where no other's are known. Nothing of it may be the key's own, where something was
+/// imported.
 pub fn find_known(text: &str, store: &Store) -> Result<KeyDir> {
     let candidates = candidates(text);
     let mut by_name = candidates.iter().map(|key| store.key(key));
     if let Some(kept) = by_name.find(KeyDir::exists) {
+        return Ok(kept);
+    }
+    let mut by_name = candidates.iter().map(|key| store.key(key));
+    if let Some(kept) = by_name.find(|kept| kept.imported().is_some()) {
         return Ok(kept);
     }
     let mut theirs = store.keys()?;

@@ -41,16 +41,17 @@ pub fn machine_of(state: &State) -> String {
         .map_or_else(String::new, |_| bypass::machine())
 }
 
-/// The plan of a key's state, as [`plan_of`].
+/// The plan that a start with this state may be read ahead by: the key's own, or where it has none the one
+/// that others' starts have taught. As [`plan_of`].
 pub fn plan_of_state(state: &mut State, tell: &mut dyn FnMut(String)) -> Option<PlanFile> {
-    let plan = state.plan().or_tell(&mut *tell)?;
+    let own = state.plan().or_tell(&mut *tell);
+    let plan = own.or_else(|| state.imported_plan().or_tell(&mut *tell))?;
     that_reads(plan, tell)
 }
 
-/// The plan, if it reads anything. That memory has no room for what it would read is told.
+/// The plan of a key, if it reads anything. That memory has no room for what it would read is told.
 pub fn plan_of(kept: &KeyDir, tell: &mut dyn FnMut(String)) -> Option<PlanFile> {
-    let plan = kept.plan().or_tell(&mut *tell)?;
-    that_reads(plan, tell)
+    plan_of_state(&mut kept.state(), tell)
 }
 
 fn that_reads(file: PlanFile, tell: &mut dyn FnMut(String)) -> Option<PlanFile> {

@@ -17,6 +17,8 @@
 //!   starts/<hash>-<readable>  the state of a key whose starts are replayed, in one piece, to be read first
 //!   starts/<hash>-boot.guard  the boot-failure guard
 //!   devices/<uuid>.json       what reads cost, measured
+//!   imported/, packaged/      what starts on other machines have taught: each as STATE, with the plan of this
+//!                             machine, and `origin`, the file that it came from
 //!   log                       what background work had to say
 //!   said-<hash>               empty: a line of this kind was told to a user, once
 //! ```
@@ -33,6 +35,7 @@ mod device;
 mod disabled;
 mod error;
 mod file;
+mod imported;
 mod keydir;
 mod layout;
 mod limits;
@@ -49,6 +52,7 @@ pub use bypass::Bypass;
 pub use device::DeviceCost;
 pub use error::StoreError;
 pub use file::{read_bounded, write_whole, write_whole_by, write_whole_for};
+pub use imported::Rank;
 pub use keydir::{KeyDir, KeyLock, Loaded};
 pub use layout::NAME_OF_BOOTS;
 pub use limits::Limits;

@@ -35,7 +35,8 @@ impl Default for Limits {
             traces: 5,
             outcomes: 200,
             key_bytes: 64 << 20,
-            total_bytes: 512 << 20,
+            // With what is kept of others' starts 512 MiB.
+            total_bytes: 448 << 20,
             age: DAY.saturating_mul(180),
             ageless_traces: 2,
             ageless_outcomes: 10,

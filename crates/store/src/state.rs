@@ -57,6 +57,9 @@ pub struct Turns {
     /// says little then.
     #[serde(default)]
     pub unplanned: u8,
+    /// What was imported of others' starts was read in vain: it is ignored until a start has taught.
+    #[serde(default)]
+    pub ignores_imports: bool,
     /// A hole that was bridged could not be read: no more are.
     #[serde(default)]
     pub bridges_nothing: bool,
@@ -79,6 +82,11 @@ pub struct State {
 }
 
 impl State {
+    /// What is kept of its key.
+    pub(crate) fn key_dir(&self) -> &KeyDir {
+        &self.kept
+    }
+
     /// The plan. Read now, where the state is not in one file: a start that is bypassed needs none.
     pub fn plan(&mut self) -> Loaded<PlanFile> {
         match self.plan.take() {
@@ -217,6 +225,8 @@ fn to_bytes(plan: &PlanFile, turns: Turns) -> Vec<u8> {
         unplanned,
         bridges_nothing,
         alternate,
+        // Where there is a plan, nobody asks for another.
+        ignores_imports: _,
     } = turns;
     let mut bytes = plan.bytes().to_vec();
     bytes.extend_from_slice(MAGIC);
@@ -260,6 +270,7 @@ fn from_bytes(mut bytes: Vec<u8>) -> Option<(PlanFile, Turns)> {
             unplanned,
             bridges_nothing: bridges_nothing == 1,
             alternate,
+            ignores_imports: false,
         },
     ))
 }
@@ -313,6 +324,7 @@ mod tests {
             unplanned: 3,
             bridges_nothing: true,
             alternate: 17,
+            ignores_imports: false,
         };
         let plan = plan_of(&key);
         let change = |change: Change<'_>| lock.change(&change).unwrap();

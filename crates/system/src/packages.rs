@@ -1,4 +1,4 @@
-//! Which Debian package a file came with, from dpkg's lists.
+//! Which Debian package a file came with, from dpkg's lists, and which version of it is installed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -9,11 +9,17 @@ use std::path::Path;
 /// Where dpkg has the list of the files of each package.
 pub const LISTS: &str = "/var/lib/dpkg/info";
 
+/// Where dpkg says which version of each package is installed.
+pub const STATUS: &str = "/var/lib/dpkg/status";
+
 /// The most lists that are read: a Debian of everything has 60,000 packages.
 const MOST_LISTS: usize = 100_000;
 
 /// The most bytes of a list that are read: the largest of a desktop has 3 MB.
 const MOST_BYTES: u64 = 16 << 20;
+
+/// The most bytes of `status` that are read: of a desktop it has 5 MB.
+const MOST_STATUS: u64 = 64 << 20;
 
 /// The most bytes of a line: a path that cannot be longer.
 const MOST_LINE: u64 = 4096;
@@ -63,9 +69,50 @@ pub fn owners(directory: &Path, paths: &BTreeSet<&[u8]>) -> BTreeMap<Vec<u8>, St
     owners
 }
 
+/// The versions of these packages that are installed, as dpkg's file `status` says; none where there is no such
+/// file. Of a package of several architectures the last counts: all have one version.
+pub fn versions(status: &Path, names: &BTreeSet<&str>) -> BTreeMap<String, String> {
+    let mut versions = BTreeMap::new();
+    if names.is_empty() {
+        return versions;
+    }
+    let Ok(file) = File::open(status) else {
+        return versions;
+    };
+    let mut lines = BufReader::new(file.take(MOST_STATUS));
+    let (mut line, mut package) = (Vec::new(), None);
+    loop {
+        line.clear();
+        match lines.by_ref().take(MOST_LINE).read_until(b'\n', &mut line) {
+            Ok(0) | Err(_) => return versions,
+            Ok(_) => {}
+        }
+        let text = std::str::from_utf8(&line).unwrap_or_default().trim_end();
+        if let Some(name) = text.strip_prefix("Package: ") {
+            package = names.get(name).copied();
+        } else if text.is_empty() {
+            package = None;
+        } else if let (Some(version), Some(package)) = (text.strip_prefix("Version: "), package) {
+            versions.insert(package.to_owned(), version.to_owned());
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn packages_have_the_version_that_is_installed() {
+        let dir = tempfile::tempdir().unwrap();
+        let status = dir.path().join("status");
+        let text = "Package: a\nStatus: install ok installed\nVersion: 1:2.0-3\nDescription: x\n Version: no\n\n\
+                    Package: b\nVersion: 7\n\nPackage: c\n\nVersion: 9\n";
+        std::fs::write(&status, text).unwrap();
+        let found = versions(&status, &["a", "c", "d"].into());
+        assert_eq!(found, [("a".to_string(), "1:2.0-3".to_string())].into());
+        assert!(versions(&dir.path().join("none"), &["a"].into()).is_empty());
+    }
 
     #[test]
     fn files_have_the_package_that_lists_them() {

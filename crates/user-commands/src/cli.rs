@@ -2,7 +2,7 @@
 
 use crate::commands::{
     apps, bench, chart, compare, diff, doctor, estimate, explain, export, floor, forget, keys, learn, plan,
-    replay, report_bug, show, status,
+    profile, replay, report_bug, show, status,
 };
 use clap::Subcommand;
 use headstart_start_commands::commands::{boot, daemon, layout, mark, op, record, run};
@@ -26,6 +26,7 @@ pub(crate) enum Command {
     Estimate(estimate::Args),
     Floor(floor::Args),
     Layout(layout::Args),
+    Profile(profile::Args),
     Forget(forget::Args),
     Boot(boot::Args),
     Daemon(daemon::Args),

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, bail};
 use headstart_model::format::{Kind, MAX_FILE};
 use headstart_model::plan::PlanFile;
-use headstart_model::{Outcome, Profile, Trace};
+use headstart_model::{Outcome, Profile, ProfileSet, Trace};
 use headstart_store::read_bounded;
 use std::path::Path;
 
@@ -17,6 +17,8 @@ pub enum Any {
     Plan(PlanFile),
     /// An outcome.
     Outcome(Outcome),
+    /// Profiles that travel.
+    ProfileSet(ProfileSet),
 }
 
 fn bytes(path: &Path) -> Result<Vec<u8>> {
@@ -40,6 +42,11 @@ pub fn profile(path: &Path) -> Result<Profile> {
     named(path, Profile::from_bytes(&bytes(path)?))
 }
 
+/// Reads profiles that travel.
+pub fn profile_set(path: &Path) -> Result<ProfileSet> {
+    named(path, ProfileSet::from_bytes(&bytes(path)?))
+}
+
 /// Reads whatever it is.
 pub fn read_any(path: &Path) -> Result<Any> {
     let bytes = bytes(path)?;
@@ -47,13 +54,14 @@ pub fn read_any(path: &Path) -> Result<Any> {
         Some(Kind::Trace) => Any::Trace(Box::new(named(path, Trace::from_bytes(&bytes))?), bytes.len()),
         Some(Kind::Profile) => Any::Profile(named(path, Profile::from_bytes(&bytes))?),
         Some(Kind::Outcome) => Any::Outcome(named(path, Outcome::from_bytes(&bytes))?),
+        Some(Kind::ProfileSet) => Any::ProfileSet(named(path, ProfileSet::from_bytes(&bytes))?),
         Some(Kind::Plan) => {
             let file = PlanFile::new(bytes);
             named(path, file.plan().map(drop))?;
             Any::Plan(file)
         }
         None => bail!(
-            "{} is no file of headstart's: give a trace, profile, plan or outcome",
+            "{} is no file of headstart's: give a trace, a profile, profiles that were exported, a plan or an outcome",
             path.display()
         ),
     })

@@ -14,6 +14,7 @@ pub mod floor;
 pub mod owners;
 pub mod privacy;
 mod starts;
+pub mod travel;
 
 use anyhow::{Result, bail};
 use clap::{CommandFactory, Parser};
@@ -56,6 +57,7 @@ fn run(command: Command, state: Option<PathBuf>) -> Result<()> {
         Command::Status(args) => commands::status::run(args, &store(state)?),
         Command::Floor(args) => commands::floor::run(args, &store(state)?),
         Command::Forget(args) => commands::forget::run(args, &store(state)?),
+        Command::Profile(args) => commands::profile::run(args, &store(state)?),
         Command::Apps(args) => commands::apps::run(args, state),
         Command::Doctor(args) => commands::doctor::run(args, &store(state)?),
         Command::ReportBug(args) => commands::report_bug::run(args, &store(state)?),

@@ -218,7 +218,8 @@ impl Judge {
             self.state.count(|counts| counts.running += 1);
             return Err(IgnoreReason::Alone);
         }
-        let mut start = match self.store.key(&key).exists() {
+        let kept = self.store.key(&key);
+        let mut start = match kept.exists() || kept.imported().is_some() {
             true => self.decide_known(&key, arguments),
             false => Start::new(Decision::Record),
         };

@@ -10,13 +10,13 @@ use crate::key::{mounts, resolve};
 use headstart_model::trace::LookupKind;
 use headstart_model::{FilePath, Key, Trace};
 use headstart_record::{Executable, Role};
-use headstart_store::Store;
+use headstart_store::{KeyDir, Rank, Store};
 use headstart_system::files::Type;
 use headstart_system::mounts::MountTable;
 use headstart_system::open::{Expect, Opened, open_checked};
 use headstart_system::program::{HEADERS, Program};
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -46,7 +46,7 @@ const NAMES: usize = 8;
 /// starts are read ahead, what comes before that is in memory then. Those found so far, as soon as the daemon
 /// is `ending`.
 pub(super) fn programs(store: &Store, ending: impl Fn() -> bool) -> Vec<(Executable, Role)> {
-    let mut keys = store.keys().unwrap_or_default();
+    let mut keys = known_keys(store);
     keys.sort_by_cached_key(|key| Reverse(store.key(key).last_used_and_size().0));
     let begun = Instant::now();
     let (mut known, mut of_users, mut read) = (HashMap::new(), HashMap::new(), 0);
@@ -64,7 +64,8 @@ pub(super) fn programs(store: &Store, ending: impl Fn() -> bool) -> Vec<(Executa
         // To look whether it is there reads it.
         let may_be_read = read < MOST_READ && has_share(MOST_READ_OF_A_USER);
         read += usize::from(may_be_read);
-        let is_read = may_be_read && begun.elapsed() < READ_WITHIN && store.key(key).is_replayed();
+        let is_replayed = |kept: KeyDir| kept.is_replayed() || kept.imported().is_some();
+        let is_read = may_be_read && begun.elapsed() < READ_WITHIN && is_replayed(store.key(key));
         if is_read {
             // To look a name up reads all links and directories on the way to the program.
             for name in store.key(key).names() {
@@ -92,6 +93,14 @@ pub(super) fn programs(store: &Store, ending: impl Fn() -> bool) -> Vec<(Executa
         }
     }
     known.into_values().collect()
+}
+
+/// The keys that have a start's plan of their own, or one of others.
+fn known_keys(store: &Store) -> Vec<Key> {
+    let ranks = Rank::ALL.map(|rank| store.imports(rank));
+    let all = std::iter::once(store).chain(&ranks);
+    let keys: BTreeSet<Key> = all.flat_map(|store| store.keys().unwrap_or_default()).collect();
+    keys.into_iter().collect()
 }
 
 /// Reads what the kernel reads of a file before it tells of its execution: the beginning, and of a program

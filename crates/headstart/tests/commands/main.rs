@@ -13,4 +13,5 @@ mod parts;
 mod runs;
 mod steps;
 mod terminal;
+mod travel;
 mod usage;

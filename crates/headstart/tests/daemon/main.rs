@@ -8,6 +8,7 @@ mod common;
 mod containers;
 mod failing;
 mod harness;
+mod imported;
 mod learning;
 mod remote;
 mod services;

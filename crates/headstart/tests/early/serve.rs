@@ -1,7 +1,10 @@
 //! A boot as it is served: what its process survives, and what it may take.
 
-use crate::common::is_root;
+use crate::common::{binary, is_root};
 use crate::root::{process_1, root};
+use headstart_model::profile::Entry;
+use headstart_model::profile_set::of_size;
+use headstart_model::{Profile, ProfileSet, testing};
 use std::fs;
 use std::path::Path;
 
@@ -82,4 +85,41 @@ fn a_boot_is_served_where_its_log_cannot_be_written() {
     let data = limits.lines().find(|line| line.starts_with("Max data size"));
     let bound = (headstart_system::limits::MEMORY).to_string();
     assert!(data.is_some_and(|line| line.contains(&bound)), "{limits}");
+}
+
+#[test]
+fn a_machines_first_boot_is_read_ahead_by_what_was_imported() {
+    if !is_root() {
+        return;
+    }
+    let dir = root();
+    let root = dir.path();
+    fs::write(root.join("data"), vec![b'x'; 1 << 18]).unwrap();
+    let page_size = rustix::param::page_size() as u32;
+    let mut set = ProfileSet::default();
+    set.add(Profile {
+        key: testing::key("boot"),
+        page_size,
+        ..testing::profile(vec![Entry {
+            version: Some(of_size(1 << 18)),
+            ranges: vec![testing::range(0, (1 << 18) / page_size, 1.0)],
+            ..testing::entry("/data")
+        }])
+    })
+    .unwrap();
+    fs::write(root.join("boot.profiles"), set.to_bytes().unwrap()).unwrap();
+    fs::create_dir_all(root.join("usr/libexec/headstart")).unwrap();
+    let inspect = root.join("usr/libexec/headstart/headstart-inspect");
+    fs::copy(binary().with_file_name("headstart-inspect"), inspect).unwrap();
+    // A root that is no mount point has no mount, and so no file that is known to be local.
+    let import = "mount --rbind $0 $0; mount -t proc proc $0/proc
+        chroot $0 /usr/sbin/headstart profile import /boot.profiles >$0/imported 2>&1
+        chroot $0 /usr/sbin/headstart boot status >$0/known 2>&1";
+    let left = serve_in(root, "", import, "$0/log");
+    let imported = left("imported");
+    assert!(imported.contains("boot: 256 KiB"), "{imported}");
+    let known = left("known");
+    assert!(known.contains("No boot here has taught that yet"), "{known}");
+    let said: serde_json::Value = serde_json::from_str(&left("last.json")).unwrap();
+    assert_eq!(said["mode"], "replay", "{said}: {}", left("log"));
 }

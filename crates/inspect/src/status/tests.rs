@@ -65,6 +65,7 @@ fn status() -> KeyStatus {
         key: format!("/usr/bin/python3 {}", "/very/long/path".repeat(9)),
         profile: None,
         plan: None,
+        imported: None,
         traces: 1,
         floor: None,
         comparison,

@@ -1,6 +1,6 @@
-//! The file formats. All four share one container ([`container`]): magic, version, a table of checked
-//! sections. headstart-trace(5), headstart-profile(5), headstart-plan(5) and headstart-outcome(5) describe
-//! them.
+//! The file formats. All five share one container ([`container`]): magic, version, a table of checked
+//! sections. headstart-trace(5), headstart-profile(5), headstart-profiles(5), headstart-plan(5) and
+//! headstart-outcome(5) describe them.
 //!
 //! Everything read is untrusted: every length is bounded before memory is taken for it ([`crate::limits`]),
 //! every index is checked, and what fails is an error that says which section.
@@ -13,11 +13,13 @@ mod outcome;
 mod paths;
 mod plan;
 mod profile;
+mod profile_set;
 mod rows;
 mod trace;
 mod values;
 
 pub use container::{Container, FormatError, Writer};
+pub(crate) use profile::{path_bytes, ranges_of};
 
 use crate::limits;
 use crate::path::PathError;
@@ -33,9 +35,20 @@ pub enum Kind {
     Plan,
     /// headstart-outcome(5)
     Outcome,
+    /// headstart-profiles(5)
+    ProfileSet,
 }
 
 impl Kind {
+    /// All of them.
+    pub const ALL: [Kind; 5] = [
+        Kind::Trace,
+        Kind::Profile,
+        Kind::Plan,
+        Kind::Outcome,
+        Kind::ProfileSet,
+    ];
+
     /// The first eight bytes of a file of this kind.
     pub fn magic(self) -> &'static [u8; 8] {
         match self {
@@ -43,6 +56,7 @@ impl Kind {
             Kind::Profile => b"HSPROFIL",
             Kind::Plan => b"HSPLAN\0\0",
             Kind::Outcome => b"HSOUTCOM",
+            Kind::ProfileSet => b"HSPROSET",
         }
     }
 
@@ -53,7 +67,7 @@ impl Kind {
             Kind::Trace => 4,
             // 3: the modes Bypass and Declined.
             Kind::Outcome => 3,
-            Kind::Profile | Kind::Plan => 1,
+            Kind::Profile | Kind::Plan | Kind::ProfileSet => 1,
         }
     }
 
@@ -62,7 +76,7 @@ impl Kind {
         match self {
             Kind::Trace => 3,
             Kind::Outcome => 2,
-            Kind::Profile | Kind::Plan => self.major(),
+            Kind::Profile | Kind::Plan | Kind::ProfileSet => self.major(),
         }
     }
 
@@ -75,7 +89,7 @@ impl Kind {
             Kind::Profile => 3,
             // 1: FILL and TOUC. 2: NAMD.
             Kind::Plan => 2,
-            Kind::Outcome => 0,
+            Kind::Outcome | Kind::ProfileSet => 0,
         }
     }
 
@@ -86,22 +100,21 @@ impl Kind {
             Kind::Profile => "profile",
             Kind::Plan => "plan",
             Kind::Outcome => "outcome",
+            Kind::ProfileSet => "file of profiles",
         }
     }
 
     /// The largest file of this kind, bytes.
     pub fn most_bytes(self) -> usize {
         match self {
-            Kind::Trace | Kind::Profile | Kind::Plan => limits::FILE,
+            Kind::Trace | Kind::Profile | Kind::Plan | Kind::ProfileSet => limits::FILE,
             Kind::Outcome => limits::OUTCOME_FILE,
         }
     }
 
     /// The kind of a file that begins with `bytes`; `None` if it is none of headstart's.
     pub fn detect(bytes: &[u8]) -> Option<Kind> {
-        [Kind::Trace, Kind::Profile, Kind::Plan, Kind::Outcome]
-            .into_iter()
-            .find(|k| bytes.starts_with(k.magic()))
+        Kind::ALL.into_iter().find(|k| bytes.starts_with(k.magic()))
     }
 }
 

@@ -104,7 +104,7 @@ impl Profile {
 
     /// Whether every limit is kept, every path has one spelling, every index leads somewhere and every value
     /// is in its range.
-    fn check(&self) -> Result<(), String> {
+    pub(super) fn check(&self) -> Result<(), String> {
         Key::new(self.key.as_str()).map_err(|e| e.to_string())?;
         if !is_page_size(self.page_size) {
             return Err(format!("pages of {} bytes", self.page_size));
@@ -286,7 +286,7 @@ fn read_tails(values: &mut Values<'_>, entries: &mut [Entry]) -> Result<(), Stri
 }
 
 /// How many ranges say which pages were touched.
-fn ranges_of(touches: &Touches) -> usize {
+pub(crate) fn ranges_of(touches: &Touches) -> usize {
     let sets = [&touches.touched, &touches.once, &touches.unused];
     sets.iter().map(|set| set.ranges().len()).sum()
 }
@@ -328,7 +328,7 @@ fn read_named(values: &mut Values<'_>, entries: &[Entry]) -> Result<BTreeMap<Fil
 }
 
 /// What the paths of an entry count for.
-fn path_bytes(entry: &Entry) -> usize {
+pub(crate) fn path_bytes(entry: &Entry) -> usize {
     entry.path.as_bytes().len() + entry.overlay.as_ref().map_or(0, |path| path.as_bytes().len())
 }
 

@@ -1,6 +1,7 @@
 //! Round trips, and what happens to damaged files.
 
 mod given;
+mod profile_set;
 mod refused;
 
 use super::Kind;
@@ -9,19 +10,20 @@ use crate::activity::Activity;
 use crate::outcome::Decisions;
 use crate::plan::PlanFile;
 use crate::testing::Forged;
-use crate::{Outcome, Profile, Trace, limits, testing};
+use crate::{Outcome, Profile, ProfileSet, Trace, limits, testing};
 use given::*;
 use proptest::prelude::*;
 
 pub(super) use given::one;
 
 /// Reads the bytes as each kind of file; that it returns is what is tested.
-fn read_all(bytes: &[u8]) -> [bool; 4] {
+fn read_all(bytes: &[u8]) -> [bool; 5] {
     [
         Trace::from_bytes(bytes).is_ok(),
         Profile::from_bytes(bytes).is_ok(),
         PlanFile::new(bytes.to_vec()).plan().is_ok(),
         Outcome::from_bytes(bytes).is_ok(),
+        ProfileSet::from_bytes(bytes).is_ok(),
     ]
 }
 
@@ -307,6 +309,7 @@ fn cut_and_bent_files_are_refused_in_time() {
             .to_bytes()
             .unwrap(),
         outcome().to_bytes().unwrap(),
+        profile_set::set(&["/usr/bin/a", "boot"]).to_bytes().unwrap(),
     ];
     for file in &files {
         assert_eq!(
@@ -315,7 +318,7 @@ fn cut_and_bent_files_are_refused_in_time() {
             "a file is of one kind"
         );
         for cut in (0..file.len()).step_by(64) {
-            assert_eq!(read_all(&file[..cut]), [false; 4], "cut at {cut}");
+            assert_eq!(read_all(&file[..cut]), [false; 5], "cut at {cut}");
         }
         for bent in bend_fields(file) {
             // What it costs is bounded by `tests/bounds.rs` and by the fuzzers.

@@ -145,7 +145,9 @@ pub fn run(args: Args, state: Option<PathBuf>) -> Result<()> {
         }
         What::Status(_) => Part::Inspect.execute().map(|never| match never {}),
         What::Forget(place) => {
-            if !place.store(state)?.key(&key()?).forget()? {
+            let kept = place.store(state)?.key(&key()?);
+            let (own, imported) = (kept.forget()?, kept.forget_imports()?);
+            if !own && !imported {
                 bail!("nothing is known of boots: `headstart boot status` tells why");
             }
             place.print(Vec::new(), "All that was learned of boots is forgotten.")

@@ -11,7 +11,7 @@ use anyhow::Result;
 use headstart_learn::much_is_unplanned;
 use headstart_learn::verdict::History;
 use headstart_model::Key;
-use headstart_model::outcome::{Mode, Outcome};
+use headstart_model::outcome::{Mode, Outcome, StageOutcome};
 use headstart_model::profile::Policy;
 use headstart_store::{Change, KeyDir, KeyLock, Limits, Store, Turns};
 use headstart_system::open_cost;
@@ -62,6 +62,9 @@ impl Finished<'_> {
             record_in: due.record_in,
             bridges_nothing: due.bridges_nothing,
             waited_ms: longest_wait_ms(outcomes),
+            // Where there is no plan, what was read ahead was others' starts'.
+            ignores_imports: plan.is_none()
+                && (turns.ignores_imports || outcomes.last().is_some_and(was_in_vain)),
             unplanned: match taught.map(|trace| much_is_unplanned(trace, plan.as_ref())) {
                 Some(false) => 0,
                 Some(true) => turns.unplanned.saturating_add(1),
@@ -100,6 +103,16 @@ impl Finished<'_> {
     }
 }
 
+/// Whether most of what was read ahead for a start was not used.
+fn was_in_vain(outcome: &Outcome) -> bool {
+    let stages = outcome.stages.iter();
+    let sum = |pages: fn(&StageOutcome) -> u64| stages.clone().map(pages).fold(0, u64::saturating_add);
+    let read = sum(|stage| stage.issued_pages)
+        .saturating_sub(sum(|stage| stage.bridged_pages))
+        .saturating_sub(sum(|stage| stage.resident_pages));
+    outcome.mode == Mode::Replay && sum(|stage| stage.wasted_pages) > read / 2
+}
+
 /// The longest that a start without a replay waited for devices, milliseconds.
 fn longest_wait_ms(outcomes: &[Outcome]) -> u32 {
     let alone = outcomes.iter().filter(|outcome| outcome.mode != Mode::Replay);
@@ -120,4 +133,30 @@ fn note_way(store: &Store, key: &KeyDir) {
         &paths.iter().map(PathBuf::as_path).collect::<Vec<_>>(),
         &|device| machine::stored(store, device),
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_mostly_wasted_was_read_in_vain() {
+        let outcome = |mode, wasted_pages| Outcome {
+            stages: vec![StageOutcome {
+                issued_pages: 100,
+                bridged_pages: 10,
+                resident_pages: 10,
+                wasted_pages,
+                ..StageOutcome::default()
+            }],
+            ..Outcome::new(Key::new("k").unwrap(), mode)
+        };
+        assert!(was_in_vain(&outcome(Mode::Replay, 41)) && !was_in_vain(&outcome(Mode::Replay, 40)));
+        assert!(
+            !was_in_vain(&outcome(Mode::Control, 90)),
+            "nothing was read ahead"
+        );
+        let unrecorded = Outcome::new(Key::new("k").unwrap(), Mode::Replay);
+        assert!(!was_in_vain(&unrecorded), "nobody can tell");
+    }
 }

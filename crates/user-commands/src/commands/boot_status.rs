@@ -160,6 +160,10 @@ fn text(status: &BootStatus) -> String {
         );
         lines.push(("known", known));
     }
+    if let Some(imported) = status.known.imported.as_ref().filter(|it| it.is_used) {
+        let sentence = format!("No boot here has taught that yet: {}.", imported.text());
+        lines.push(("imported", sentence));
+    }
     // Of one that was not recorded nobody knows what was used.
     let replay = |outcome: &&Outcome| outcome.mode == Mode::Replay && !outcome.unrecorded;
     if let Some(outcome) = status.known.outcomes.iter().rfind(replay) {

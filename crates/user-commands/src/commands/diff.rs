@@ -27,8 +27,8 @@ fn side(path: &Path) -> Result<(&'static str, Side)> {
         Any::Trace(trace, _) => ("trace", trace_side(&trace)),
         Any::Profile(profile) => ("profile", profile_side(&profile)),
         Any::Plan(file) => ("plan", plan_side(&file.plan()?)),
-        Any::Outcome(_) => bail!(
-            "{} is an outcome: only traces, profiles and plans are compared",
+        Any::Outcome(_) | Any::ProfileSet(_) => bail!(
+            "{} is no trace, profile or plan: only these are compared",
             path.display()
         ),
     })

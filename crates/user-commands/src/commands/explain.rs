@@ -1,5 +1,6 @@
 //! `headstart explain`: why a path is read ahead, or why not.
 
+use super::status::known_keys;
 use anyhow::{Context, Result, bail};
 use headstart_inspect::explain::{Explanation, Known, Now, explain, lines, text};
 use headstart_learn::DEFAULT_EXCLUDE;
@@ -37,15 +38,20 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
     let path = std::path::absolute(&args.path).with_context(|| args.path.display().to_string())?;
     let keys = match &args.name {
         Some(name) => vec![find_known(name.as_str(), store)?],
-        None => store.keys()?.iter().map(|key| store.key(key)).collect(),
+        None => known_keys(store)?.iter().map(|key| store.key(key)).collect(),
     };
     if keys.is_empty() {
         bail!("nothing is known yet: `headstart run -- CMD` begins");
     }
     let mut explanations = Vec::new();
     for kept in &keys {
-        let profile = kept.profile().or_tell(|line| complain(&line));
-        let file = kept.plan().or_tell(|line| complain(&line));
+        let own = kept.plan().or_tell(|line| complain(&line));
+        // Where starts here have taught nothing, others' are read ahead by.
+        let imported = kept.imported().filter(|_| own.is_none());
+        let from = imported.as_ref().map_or(kept, |(_, dir)| dir);
+        let profile = from.profile().or_tell(|line| complain(&line));
+        let file = own.or_else(|| from.plan().or_tell(|line| complain(&line)));
+        let origin = imported.as_ref().and_then(|(_, dir)| dir.origin());
         let plan = file.as_ref().and_then(|file| file.plan().ok());
         let mut candidates = vec![path.clone()];
         // Learned is what symbolic links lead to; the links are learned as such.
@@ -62,7 +68,10 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
                         .into_iter()
                         .find(|excluded| path.starts_with(excluded)),
                 };
-                explain(&FilePath::from(path.as_path()), known)
+                Explanation {
+                    imported: origin.clone(),
+                    ..explain(&FilePath::from(path.as_path()), known)
+                }
             })
             .collect();
         let any = of_key.iter().any(|explanation| explanation.entry.is_some());

@@ -25,6 +25,10 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
     let kept = find_known(&args.key, store)?;
     let others = describe_others(&kept, store)?;
     kept.forget()?;
+    // What was imported serves all users' starts.
+    if kept.key().user().is_none() {
+        kept.forget_imports()?;
+    }
     let forgotten = kept.key().to_string();
     let text = format!("{forgotten} is forgotten\n{others}");
     args.output_form.print(&Forgotten { forgotten }, || text)

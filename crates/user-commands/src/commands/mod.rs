@@ -15,6 +15,7 @@ pub mod forget;
 pub mod keys;
 pub mod learn;
 pub mod plan;
+pub mod profile;
 pub mod replay;
 pub mod report_bug;
 pub mod show;

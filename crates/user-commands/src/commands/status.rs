@@ -6,16 +6,19 @@ use headstart_boot::install::is_enabled;
 use headstart_daemon::units::State;
 use headstart_inspect::plan::issued;
 use headstart_inspect::profile::page_counts;
-use headstart_inspect::status::{Bypass, FloorStatus, KeyStatus, PlanStatus, ProfileStatus, list, text};
+use headstart_inspect::status::{
+    Bypass, FloorStatus, Imported, KeyStatus, PlanStatus, ProfileStatus, list, text,
+};
 use headstart_inspect::summary::{self, DaemonCost, Running};
 use headstart_learn::verdict::{compare, controls};
+use headstart_model::Key;
 use headstart_model::plan::RequestKind;
 use headstart_start::complain;
 use headstart_start::keys::find_known;
 use headstart_start::machine::{Costs, Measure};
 use headstart_start::now_unix_ns;
 use headstart_start_commands::context::{Output, colours};
-use headstart_store::{KeyDir, MACHINE, Store};
+use headstart_store::{KeyDir, MACHINE, Rank, Store};
 use rustix::process::geteuid;
 use std::path::Path;
 
@@ -39,8 +42,7 @@ pub struct Args {
 
 pub fn run(args: Args, store: &Store) -> Result<()> {
     let Some(name) = &args.key else {
-        let statuses: Vec<KeyStatus> = store
-            .keys()?
+        let statuses: Vec<KeyStatus> = known_keys(store)?
             .iter()
             .map(|key| read_status(&store.key(key)))
             .collect();
@@ -79,6 +81,17 @@ fn running(store: &Store) -> Running {
     }
 }
 
+/// The keys of which something was learned here, or imported.
+pub(super) fn known_keys(store: &Store) -> Result<Vec<Key>> {
+    let mut keys = store.keys()?;
+    for rank in Rank::ALL {
+        keys.extend(store.imports(rank).keys()?);
+    }
+    keys.sort_unstable();
+    keys.dedup();
+    Ok(keys)
+}
+
 /// The floor of the last start with a replay. For it every file of the start is looked up: some milliseconds
 /// for one key, too much for the list of all. It is not kept with the outcome, because it is the floor of the
 /// files and devices as they are now. No device is measured.
@@ -109,14 +122,20 @@ fn floor(kept: &KeyDir, store: &Store) -> Option<FloorStatus> {
 /// What is known of a key, but for its floor.
 pub(super) fn read_status(kept: &KeyDir) -> KeyStatus {
     let tell = |line: String| complain(&line);
-    let profile = kept.profile().or_tell(tell).map(|profile| ProfileStatus {
+    let own = kept.plan().or_tell(tell);
+    let imported = kept.imported();
+    let used = imported
+        .as_ref()
+        .filter(|_| own.is_none() && !kept.turns().ignores_imports);
+    let from = used.map_or(kept, |(_, dir)| dir);
+    let profile = from.profile().or_tell(tell).map(|profile| ProfileStatus {
         runs: profile.runs,
         updated_unix_ns: profile.updated_unix_ns,
         page_size: profile.page_size,
         pages: page_counts(&profile).0,
         paths: profile.entries.len(),
     });
-    let file = kept.plan().or_tell(tell);
+    let file = own.or_else(|| from.plan().or_tell(tell));
     let plan = file
         .as_ref()
         .and_then(|file| file.plan().ok())
@@ -132,6 +151,11 @@ pub(super) fn read_status(kept: &KeyDir) -> KeyStatus {
         key: kept.key().to_string(),
         profile,
         plan,
+        imported: imported.as_ref().map(|(rank, dir)| Imported {
+            from: dir.origin().unwrap_or_default(),
+            is_packaged: *rank == Rank::Packaged,
+            is_used: used.is_some(),
+        }),
         traces: kept.traces().len(),
         floor: None,
         controls: controls::cost(&outcomes, &comparison),
