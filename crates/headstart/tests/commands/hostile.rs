@@ -84,7 +84,7 @@ const OF_TRACE: &[&[&str]] = &[
     &["learn", "FILE", "-o", "out"],
     &["export", "FILE", "--to", "csv", "-o", "out"],
 ];
-const OF_PROFILE: &[&[&str]] = &[&["export", "FILE", "--order", "squashfs", "-o", "out"]];
+const OF_PROFILE: &[&[&str]] = &[&["export", "FILE", "--for", "squashfs", "-o", "out"]];
 const OF_PLAN: &[&[&str]] = &[&["show", "FILE", "--pages"], &["replay", "FILE", "--wait"]];
 
 #[test]

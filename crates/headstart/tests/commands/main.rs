@@ -6,8 +6,8 @@ mod apps;
 mod chart;
 #[path = "../common/mod.rs"]
 mod common;
+mod consumers;
 mod hostile;
-mod order;
 mod parts;
 mod runs;
 mod steps;

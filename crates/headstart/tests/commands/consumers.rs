@@ -127,7 +127,7 @@ fn image_builders_put_data_in_the_order_of_first_use() {
         ),
     ] {
         let ran = case.headstart(&[
-            "export", "profile", "--order", format, "--root", "/image", "--tree", "tree", "-o", "list",
+            "export", "profile", "--for", format, "--root", "/image", "--tree", "tree", "-o", "list",
         ]);
         assert_eq!((ran.code(), &*ran.out), (0, ""), "{format}: {}", ran.err);
         assert!(
@@ -163,7 +163,7 @@ fn a_profile_of_another_place_gives_no_list() {
     let case = Case::new();
     prepare(&case);
     let ran = case.headstart(&[
-        "export", "profile", "--order", "squashfs", "--root", "/other", "-o", "list",
+        "export", "profile", "--for", "squashfs", "--root", "/other", "-o", "list",
     ]);
     ran.refused(&["profile", "--root", "/other", "not below --root: 11"]);
     assert!(!case.path("list").exists());
