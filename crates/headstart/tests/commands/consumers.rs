@@ -1,4 +1,7 @@
-//! Lists for image builders, read by the programs that they are for.
+//! Lists for other programs, read by those that Debian has, and places on a device, read on the device.
+//! tests/consumers reads the others by their consumers' code.
+
+mod device;
 
 use crate::common::Case;
 use headstart_model::FilePath;
