@@ -1,6 +1,8 @@
 //! Small images, made by hand, and what is made of damaged and hostile ones. That nydus's own code reads and
 //! writes the same is what tests/consumers tests.
 
+#![allow(clippy::single_range_in_vec_init)] // These are lists of ranges, also of one.
+
 use super::ImageFile;
 use std::io;
 

@@ -7,8 +7,11 @@ use headstart_model::profile::{Entry, Version};
 use headstart_model::{FilePath, Profile, testing};
 use std::time::{Duration, Instant};
 
-/// Starts that use these bytes of these files, one after the other.
-fn profile(files: &[(&str, u64, &[(u64, u32)])]) -> Profile {
+/// A file's path, its bytes, and the pages that are used of it: first page, number.
+type Uses<'a> = (&'a str, u64, &'a [(u64, u32)]);
+
+/// Starts that use these files, one after the other.
+fn profile(files: &[Uses<'_>]) -> Profile {
     let mut time = 0..;
     let mut entries: Vec<Entry> = Vec::new();
     for (path, size, ranges) in files {
