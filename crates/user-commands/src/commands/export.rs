@@ -67,8 +67,8 @@ pub struct Args {
     /// /run/live/rootfs/filesystem.squashfs.
     #[arg(long, value_name = "DIR", requires = "consumer", conflicts_with = "to")]
     root: Option<PathBuf>,
-    /// List only regular files of this tree: that from which the image is made, or the mounted image. xorrisofs
-    /// and tar fail where a file that is listed is missing; desync and overlaybd-trace list where these files are
+    /// List only regular files of this tree: that from which the image is made, or the mounted image. xorrisofs,
+    /// tar and lfs fail where a file that is listed is missing; desync and overlaybd-trace list where these files are
     /// on their device.
     #[arg(
         long,

@@ -72,10 +72,12 @@ pub(super) const ALL: &[Consumer] = &[
         }),
         ..PLAIN
     },
-    // It cuts nothing but the end off a line (lfs-hsm_restore(1)).
+    // It cuts nothing but the end off a line, and asks for nothing if a file is missing (`lfs_hsm_request` in
+    // Lustre's lustre/utils/lfs.c).
     Consumer {
         name: "lustre",
         about: "lfs hsm_restore --filelist LIST, called in the mount point",
+        fails_where_missing: true,
         form: Form::List(List {
             can_name: is_one_line,
             line: |used, _, out| line(b"./", used.name, b'\n', out),

@@ -53,9 +53,17 @@ pub fn overlaybd(bytes: &[Range<u64>], size: u64, layers: &[ImageFile<'_>]) -> R
         ));
     }
     let mut left = SEGMENTS;
-    let mut indices = Vec::new();
+    let (mut indices, mut device) = (Vec::new(), 0);
     for layer in layers {
-        indices.push(index(layer, size, &mut left)?);
+        let index = Index::read(layer, &mut left)?;
+        indices.push(index.segments);
+        // The device has the size that the topmost layer gives it.
+        device = if index.device > 0 { index.device } else { device };
+    }
+    if device != size {
+        return Err(format!(
+            "these are layers of another image: its device has {device} bytes, that below --tree {size}"
+        ));
     }
     let mut trace = Trace {
         records: Vec::new(),
@@ -137,39 +145,44 @@ impl Trace {
     }
 }
 
-fn index(layer: &ImageFile<'_>, size: u64, left: &mut u64) -> Result<Vec<Segment>, String> {
-    let head: [u8; 64] = layer.array(0)?;
-    if head.starts_with(ZFILE) {
-        return Err(layer.refuse("is compressed: give what `overlaybd-zfile -x` makes of it"));
-    }
-    let end = layer.size.saturating_sub(HEAD);
-    let tail: [u8; 64] = layer.array(end)?;
-    let is_sealed = |flags: u32| flags & (IS_HEADER | IS_DATA | IS_SEALED) == IS_DATA | IS_SEALED;
-    if !head.starts_with(MAGIC) || !tail.starts_with(MAGIC) || !is_sealed(u32_at(&tail, 28)) {
-        return Err(layer.refuse("is no sealed layer of overlaybd"));
-    }
-    let (at, count, device) = (u64_at(&tail, 32), u64_at(&tail, 40), u64_at(&tail, 48));
-    if device != size {
-        return Err(layer.refuse(&format!(
-            "is of another image: its device has {device} bytes, that below --tree {size}"
-        )));
-    }
-    *left = left.checked_sub(count).ok_or_else(|| {
-        layer.refuse(&format!(
-            "has {count} segments, with those before it more than {SEGMENTS}"
-        ))
-    })?;
-    let bytes = layer.vec(at, count as usize * SEGMENT)?;
-    let segments = bytes.chunks_exact(SEGMENT).map(segment);
-    let segments: Vec<Segment> = segments.flatten().collect();
-    let is_ascending = segments.is_sorted_by(|a, b| a.device.end <= b.device.start);
-    let is_inside = |segment: &Segment| {
-        let length = segment.device.end - segment.device.start;
-        segment.layer.is_none_or(|begin| (begin + length) * SECTOR <= at)
-    };
-    match is_ascending && segments.iter().all(is_inside) {
-        true => Ok(segments),
-        false => Err(layer.refuse("has segments that overlap or lie beyond its data")),
+/// What a layer says of the device.
+struct Index {
+    segments: Vec<Segment>,
+    /// Bytes of the device; 0 if the layer does not say.
+    device: u64,
+}
+
+impl Index {
+    fn read(layer: &ImageFile<'_>, left: &mut u64) -> Result<Index, String> {
+        let head: [u8; 64] = layer.array(0)?;
+        if head.starts_with(ZFILE) {
+            return Err(layer.refuse("is compressed: give what `overlaybd-zfile -x` makes of it"));
+        }
+        let end = layer.size.saturating_sub(HEAD);
+        let tail: [u8; 64] = layer.array(end)?;
+        let is_sealed = |flags: u32| flags & (IS_HEADER | IS_DATA | IS_SEALED) == IS_DATA | IS_SEALED;
+        if !head.starts_with(MAGIC) || !tail.starts_with(MAGIC) || !is_sealed(u32_at(&tail, 28)) {
+            return Err(layer.refuse("is no sealed layer of overlaybd"));
+        }
+        let (at, count, device) = (u64_at(&tail, 32), u64_at(&tail, 40), u64_at(&tail, 48));
+        *left = left.checked_sub(count).ok_or_else(|| {
+            layer.refuse(&format!(
+                "has {count} segments, with those before it more than {SEGMENTS}"
+            ))
+        })?;
+        let bytes = layer.vec(at, count as usize * SEGMENT)?;
+        let segments = bytes.chunks_exact(SEGMENT).map(segment);
+        let segments: Vec<Segment> = segments.flatten().collect();
+        let is_ascending = segments.is_sorted_by(|a, b| a.device.end <= b.device.start);
+        let is_inside = |segment: &Segment| {
+            let length = segment.device.end - segment.device.start;
+            let is_before = |end: u64| end.checked_mul(SECTOR).is_some_and(|end| end <= at);
+            segment.layer.is_none_or(|begin| is_before(begin + length))
+        };
+        match is_ascending && segments.iter().all(is_inside) {
+            true => Ok(Index { segments, device }),
+            false => Err(layer.refuse("has segments that overlap or lie beyond its data")),
+        }
     }
 }
 

@@ -52,10 +52,12 @@ fn records(trace: &[u8]) -> Vec<(u32, u64, u64)> {
 
 #[test]
 fn reads_are_those_of_the_topmost_layer_that_has_the_data() {
-    let bottom = layer(1 << 30, 100, &[(0, 50, 8), (60, 10, 58)]);
+    // The device has grown; the topmost layer does not say how large it is.
+    let bottom = layer(1 << 20, 100, &[(0, 50, 8), (60, 10, 58)]);
+    let middle = layer(1 << 30, 0, &[]);
     // Zeros hide what is below; the last fills the index.
-    let top = layer(1 << 30, 8, &[(10, 4, 8), (20, 5, 1 << 55), ((1 << 50) - 1, 0, 0)]);
-    let layers = [&bottom[..], &top];
+    let top = layer(0, 8, &[(10, 4, 8), (20, 5, 1 << 55), ((1 << 50) - 1, 0, 0)]);
+    let layers = [&bottom[..], &middle, &top];
     let read = |bytes| records(&of_overlaybd(&[bytes], 1 << 30, &layers).unwrap().text);
     let sector = 512;
     assert_eq!(read(5..6), [(0, sector, 8 * sector)]);
@@ -64,7 +66,7 @@ fn reads_are_those_of_the_topmost_layer_that_has_the_data() {
         read(8 * sector..16 * sector),
         [
             (0, 2 * sector, 16 * sector),
-            (1, 4 * sector, 8 * sector),
+            (2, 4 * sector, 8 * sector),
             (0, 2 * sector, 22 * sector)
         ]
     );
@@ -97,7 +99,7 @@ fn layers_that_do_not_fit_are_refused() {
     for (bytes, expected) in [
         (
             &layer(1 << 29, 100, &[])[..],
-            "is of another image: its device has 536870912 bytes, that below --tree 1073741824",
+            "these are layers of another image: its device has 536870912 bytes, that below --tree 1073741824",
         ),
         (&compressed, "overlaybd-zfile -x"),
         (&open, "no sealed layer"),
@@ -106,6 +108,10 @@ fn layers_that_do_not_fit_are_refused() {
         (&many, "segments, with those before it more than 500000"),
         (&beyond, "ends at"),
         (&layer(1 << 30, 100, &[(0, 50, 80)]), "overlap or lie beyond"),
+        (
+            &layer(1 << 30, 100, &[(0, 50, (1 << 55) - 1)]),
+            "overlap or lie beyond",
+        ),
         (
             &layer(1 << 30, 100, &[(0, 50, 8), (49, 1, 8)]),
             "overlap or lie beyond",
