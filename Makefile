@@ -32,7 +32,7 @@ all: build
 APT := DEBIAN_FRONTEND=noninteractive apt-get
 # COMMAND:PACKAGE is installed where there is no such command: on Debian 12 rustup brings Rust's.
 BUILD_PACKAGES := clang llvm gcc libc6-dev make pkg-config libelf-dev zlib1g-dev git ca-certificates cargo:cargo rustc:rustc
-TEST_PACKAGES := e2fsprogs xfsprogs btrfs-progs squashfs-tools squashfs-tools-ng xorriso erofs-utils mount util-linux attr python3 mandoc fio \
+TEST_PACKAGES := e2fsprogs xfsprogs btrfs-progs squashfs-tools squashfs-tools-ng xorriso erofs-utils casync mount util-linux attr python3 mandoc fio \
 	fuse3 mmdebstrap systemd-container libcap2-bin procps shellcheck g++ chromium strace \
 	cargo-fmt:rustfmt cargo-clippy:rust-clippy
 PACKAGE_PACKAGES := debhelper dpkg-dev lintian rpm rpmlint python3

@@ -73,7 +73,7 @@ impl Used<'_> {
 
     /// Its needed bytes: ascending, disjoint, and not beyond its end where its size is known.
     pub fn bytes(&self) -> Vec<Range<u64>> {
-        self.in_bytes(&self.pages())
+        self.in_bytes(self.pages().ranges().iter().copied()).collect()
     }
 
     /// Whether only some of its pages are needed.
@@ -94,14 +94,11 @@ impl Used<'_> {
         }
     }
 
-    fn in_bytes(&self, pages: &PageSet) -> Vec<Range<u64>> {
+    fn in_bytes(&self, pages: impl Iterator<Item = PageRange>) -> impl Iterator<Item = Range<u64>> {
         let size = self.entry.version.map_or(u64::MAX, |version| version.size);
-        let byte = |page: u64| page.saturating_mul(self.page_size).min(size);
-        let bytes = pages
-            .ranges()
-            .iter()
-            .map(|range| byte(range.start)..byte(range.end));
-        bytes.filter(|bytes| !bytes.is_empty()).collect()
+        let byte = move |page: u64| page.saturating_mul(self.page_size).min(size);
+        let bytes = pages.map(move |range| byte(range.start)..byte(range.end));
+        bytes.filter(|bytes| !bytes.is_empty())
     }
 
     /// Its ranges as they were learned, with the time of their first use.
@@ -165,8 +162,8 @@ impl<'a> Needed<'a> {
         for (file, used) in self.files.iter().enumerate() {
             let pages = used.pages();
             for (first_use_ns, range) in used.timed() {
-                let part = [range].into_iter().collect::<PageSet>().intersection(&pages);
-                pieces.extend(used.in_bytes(&part).into_iter().map(|bytes| Piece {
+                let part = overlap(&pages, range);
+                pieces.extend(used.in_bytes(part).map(|bytes| Piece {
                     file,
                     bytes,
                     first_use_ns,
@@ -176,6 +173,17 @@ impl<'a> Needed<'a> {
         pieces.sort_by_key(|piece| (piece.first_use_ns, piece.file, piece.bytes.start));
         pieces
     }
+}
+
+/// What a set has of a range; a file has many of these.
+fn overlap(set: &PageSet, range: PageRange) -> impl Iterator<Item = PageRange> {
+    let first = set.ranges().partition_point(|it| it.end <= range.start);
+    let rest = set.ranges()[first..].iter();
+    rest.take_while(move |it| it.start < range.end)
+        .map(move |it| PageRange {
+            start: it.start.max(range.start),
+            end: it.end.min(range.end),
+        })
 }
 
 /// The entry's name below a directory. A path through an overlay comes first: the path within a layer is the

@@ -1,15 +1,20 @@
 //! Places on the device of a mounted image.
 
-use super::noise;
+use super::{BYTES as NOISE, noise};
 use crate::common::{Case, Ran};
 use headstart_model::testing;
 use headstart_system::testing::{LoopFs, Spec, can_mount, whole};
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
-const CHUNK: u64 = 64 << 10;
+/// Bytes of a file.
+const SIZE: usize = PARTS * NOISE;
+const PARTS: usize = 200;
+/// Bytes of the largest chunk that casync makes.
+const LARGEST: usize = 256 << 10;
 /// The files, in the order of first use; and one that is not used.
 const FILES: [&str; 3] = ["late", "d/early", "unused"];
 
@@ -29,7 +34,7 @@ impl Image {
         let disk = LoopFs::create(&spec, |root| {
             std::fs::create_dir(root.join("d"))?;
             for (index, name) in FILES.iter().enumerate() {
-                let bytes: Vec<u8> = (0..40).flat_map(|part| noise(index * 40 + part)).collect();
+                let bytes: Vec<u8> = (0..PARTS).flat_map(|part| noise(index * PARTS + part)).collect();
                 std::fs::write(root.join(name), bytes)?;
             }
             Ok(())
@@ -56,34 +61,28 @@ impl Image {
 
     /// Where a file's first bytes are.
     fn find(&self, bytes: &[u8], file: usize) -> usize {
-        let begin = &noise(file * 40)[..64];
+        let begin = &noise(file * PARTS)[..64];
         let found = bytes
             .chunks_exact(1024)
             .position(|block| block.starts_with(begin));
         found.unwrap_or_else(|| panic!("{} is not in the image", FILES[file])) * 1024
     }
-}
 
-/// casync's index of an image of so many bytes.
-fn index(size: u64) -> Vec<u8> {
-    let words = |words: &[u64]| -> Vec<u8> { words.iter().flat_map(|word| word.to_le_bytes()).collect() };
-    let mut index = words(&[
-        48,
-        0x9682_4d9c_7b12_9ff9,
-        0,
-        CHUNK,
-        CHUNK,
-        CHUNK,
-        u64::MAX,
-        0xe75b_9e11_2f17_417d,
-    ]);
-    let ends = (1..=size.div_ceil(CHUNK)).map(|chunk| (chunk * CHUNK).min(size));
-    for end in ends {
-        index.extend(words(&[end, 1, 2, 3, 4]));
+    /// Has casync make an index of a file, and returns where its chunks end.
+    fn index(&self, name: &str, of: &Path) -> Vec<usize> {
+        let made = Command::new("casync")
+            .args(["make", "--store=store", name])
+            .arg(of)
+            .current_dir(self.case.path("."))
+            .output()
+            .unwrap_or_else(|error| panic!("casync: {error}: `make deps-test` installs it"));
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        let index = std::fs::read(self.case.path(name)).unwrap();
+        let chunks = index[64..index.len() - 40].chunks_exact(40);
+        chunks
+            .map(|chunk| u64::from_le_bytes(chunk[..8].try_into().unwrap()) as usize)
+            .collect()
     }
-    let table = index.len() as u64 - 48 + 40;
-    index.extend(words(&[0, 0, 48, table, 0x4b4f_050e_5549_ecd1]));
-    index
 }
 
 #[test]
@@ -93,33 +92,38 @@ fn desync_fetches_the_chunks_of_needed_files() {
     }
     let image = Image::new();
     let bytes = image.bytes();
-    image.case.write("index", index(bytes.len() as u64));
-    let ran = image.export("desync", "index");
+    let ends = image.index("image.caibx", &image.disk.image());
+    let ran = image.export("desync", "image.caibx");
     assert_eq!((ran.code(), &*ran.out), (0, ""), "{}", ran.err);
     let bits = std::fs::read(image.case.path("list")).unwrap();
-    assert_eq!(bits.len(), bytes.len().div_ceil(CHUNK as usize).div_ceil(8));
-    let is_marked = |byte: usize| {
-        let chunk = byte / CHUNK as usize;
-        bits[chunk / 8] >> (chunk % 8) & 1 == 1
-    };
+    assert_eq!(bits.len(), ends.len().div_ceil(8));
+    let is_marked = |chunk: usize| bits[chunk / 8] >> (chunk % 8) & 1 == 1;
     for (file, name) in FILES.iter().enumerate() {
         // Its neighbours may share its first chunk and its last, not that in its middle.
-        let at = image.find(&bytes, file) + 100_000;
-        assert_eq!(is_marked(at), *name != "unused", "{name} at {at}");
+        let middle = image.find(&bytes, file) + SIZE / 2;
+        let chunk = ends.partition_point(|end| *end <= middle);
+        assert_eq!(is_marked(chunk), *name != "unused", "{name}: chunk {chunk}");
     }
-    // 200,000 bytes each.
-    let marked: u32 = bits.iter().map(|byte| byte.count_ones()).sum();
-    assert!((7..=10).contains(&marked), "{marked}");
+    // Those of the two files, and no others but at their ends.
+    let begins = [0].iter().chain(&ends);
+    let sizes = begins
+        .zip(&ends)
+        .enumerate()
+        .filter(|(chunk, _)| is_marked(*chunk));
+    let marked: usize = sizes.map(|(_, (begin, end))| end - begin).sum();
+    assert!((2 * SIZE..2 * SIZE + 4 * LARGEST).contains(&marked), "{marked}");
 
-    image.case.write("index", index(bytes.len() as u64 - 512));
+    image.index("other.caibx", &image.profile);
     image
-        .export("desync", "index")
-        .refused(&["index", "is of another image"]);
+        .export("desync", "other.caibx")
+        .refused(&["other.caibx", "is of another image"]);
     image.export("desync", ".").refused(&[".", "no regular file"]);
     image
-        .export("desync", "index --image index")
+        .export("desync", "image.caibx --image other.caibx")
         .refused(&["one index, given: 2"]);
-    image.export("list0", "index").refused(&["takes no --image"]);
+    image
+        .export("list0", "image.caibx")
+        .refused(&["takes no --image"]);
 }
 
 #[test]
@@ -165,8 +169,8 @@ fn overlaybd_reads_the_needed_files_in_their_order() {
         read.extend(bytes);
     }
     let expected = [1, 0].map(|file| {
-        (0..40)
-            .flat_map(|part| noise(file * 40 + part))
+        (0..PARTS)
+            .flat_map(|part| noise(file * PARTS + part))
             .collect::<Vec<u8>>()
     });
     let at = expected[0].len().next_multiple_of(512);

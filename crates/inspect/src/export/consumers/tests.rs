@@ -363,3 +363,23 @@ fn every_consumer_has_a_name_of_its_own_and_lists_the_first_used_first() {
         );
     }
 }
+
+#[test]
+fn no_list_grows_without_bound() {
+    // What JSON writes in six bytes each.
+    let controls = "\u{1}".repeat(200);
+    let entries = (0..20_000u64).map(|at| used(format!("/{at:05}{controls}").as_str(), at));
+    let listed = listed(&profile(entries.collect()), "soci");
+    assert!(
+        listed.text.len() <= 12 << 20 && listed.files > 9_000,
+        "{}",
+        listed.files
+    );
+    assert!(
+        listed.unsaid.to_string().starts_with("the list is full: "),
+        "{}",
+        listed.unsaid
+    );
+    let names: Vec<String> = serde_json::from_slice(&listed.text).unwrap();
+    assert_eq!(names.len(), listed.files);
+}
