@@ -24,7 +24,7 @@ export ARCH
 LAB := target/release/headstart-lab
 
 .PHONY: all deps deps-cross deps-build deps-test deps-kernels deps-packages deps-live deps-arm64 crates crates-md build build-lab build-static order check lint man install-files deb rpm test-packages test-packages-vm test-packages-kills test-image test-live test-golden test-layout test-arm64 test-reproducible test test-all test-kernels \
-	test-debian13 test-cases test-storm fuzz fuzz-structured demo bench measure install clean
+	deps-consumers test-consumers test-debian13 test-cases test-storm fuzz fuzz-structured demo bench measure install clean
 
 all: build
 
@@ -32,7 +32,7 @@ all: build
 APT := DEBIAN_FRONTEND=noninteractive apt-get
 # COMMAND:PACKAGE is installed where there is no such command: on Debian 12 rustup brings Rust's.
 BUILD_PACKAGES := clang llvm gcc libc6-dev make pkg-config libelf-dev zlib1g-dev git ca-certificates cargo:cargo rustc:rustc
-TEST_PACKAGES := e2fsprogs xfsprogs btrfs-progs squashfs-tools squashfs-tools-ng xorriso erofs-utils mount util-linux attr python3 mandoc fio \
+TEST_PACKAGES := e2fsprogs xfsprogs btrfs-progs squashfs-tools squashfs-tools-ng xorriso erofs-utils casync mount util-linux attr python3 mandoc fio \
 	fuse3 mmdebstrap systemd-container libcap2-bin procps shellcheck g++ chromium strace \
 	cargo-fmt:rustfmt cargo-clippy:rust-clippy
 PACKAGE_PACKAGES := debhelper dpkg-dev lintian rpm rpmlint python3
@@ -40,12 +40,15 @@ PACKAGE_PACKAGES := debhelper dpkg-dev lintian rpm rpmlint python3
 LIVE_PACKAGES := live-build qemu-system-x86 squashfs-tools erofs-utils xorriso
 KERNEL_PACKAGES := qemu-system-x86 qemu-utils ovmf mtools fdisk busybox-static cpio jq kmod xz-utils
 
+# Go fetches the version that tests/consumers/go/go.mod names by itself, from 1.21 on.
+CONSUMER_PACKAGES := go:golang-go
+
 ARM64_PACKAGES := qemu-system-arm qemu-efi-aarch64 qemu-user-static binfmt-support arch-test
 
 deps: deps-build deps-test
 
-deps-build deps-test deps-kernels deps-packages deps-live deps-arm64:
-	@packaging/debian-deps $(if $(filter deps-live,$@),$(LIVE_PACKAGES))$(if $(filter deps-arm64,$@),$(ARM64_PACKAGES))$(if $(filter deps-packages,$@),$(PACKAGE_PACKAGES))$(if $(filter deps-build,$@),$(BUILD_PACKAGES))$(if $(filter deps-test,$@),$(TEST_PACKAGES))$(if $(filter deps-kernels,$@),$(KERNEL_PACKAGES))
+deps-build deps-test deps-kernels deps-packages deps-live deps-arm64 deps-consumers:
+	@packaging/debian-deps $(if $(filter deps-live,$@),$(LIVE_PACKAGES))$(if $(filter deps-arm64,$@),$(ARM64_PACKAGES))$(if $(filter deps-consumers,$@),$(CONSUMER_PACKAGES))$(if $(filter deps-packages,$@),$(PACKAGE_PACKAGES))$(if $(filter deps-build,$@),$(BUILD_PACKAGES))$(if $(filter deps-test,$@),$(TEST_PACKAGES))$(if $(filter deps-kernels,$@),$(KERNEL_PACKAGES))
 
 # What building for the other machine takes. Debian's Rust has its library in a package, rustup's fetches its own.
 deps-cross: deps-build
@@ -197,13 +200,14 @@ DENY = $(shell $(CARGO) --version | awk '{ split($$2, version, "."); if (version
 lint: deps-build deps-test
 	$(CARGO) fmt --check
 	$(CARGO) fmt --check --manifest-path fuzz/Cargo.toml
+	$(CARGO) fmt --check --manifest-path tests/consumers/Cargo.toml
 	rustfmt --check --edition 2024 crates/boot/init/main.rs
 	$(CARGO) clippy -j$(JOBS) --locked --workspace --all-targets -- $(DENY)
 	$(CARGO) clippy -j$(JOBS) --locked --manifest-path fuzz/Cargo.toml --target-dir target/fuzz --all-targets -- $(DENY)
 	@! grep -rnE '&& let ' --include=*.rs crates lab tests fuzz/src fuzz/targets || \
 		{ echo "lint: Debian 13's Rust 1.85, which is to build this, has no let chains" >&2; exit 1; }
 	shellcheck -x .ci/run fuzz/run lab/live lab/measure lab/over-read packaging/check packaging/deb packaging/debian-deps packaging/examples/golden-image packaging/examples/live/build \
-		packaging/rpm tests/acceptance/run tests/cases/run tests/debian13/run tests/debian13/inside tests/first-program/run tests/first-program/guest tests/kernels/run tests/kernels/over-read tests/kernels/remote \
+		packaging/rpm tests/acceptance/run tests/cases/run tests/consumers/run tests/debian13/run tests/debian13/inside tests/first-program/run tests/first-program/guest tests/kernels/run tests/kernels/over-read tests/kernels/remote \
 		tests/packages/*
 	shellcheck -s sh packaging/debian/headstart.p*
 	shellcheck -e SC2154 packaging/initramfs-tools/scripts/local-bottom/headstart packaging/dracut/90headstart/*.sh
@@ -214,7 +218,7 @@ test: check build-static
 
 # What takes longer too: 200 kills, thirty starts, six minutes of each fuzzer, all kernels, another build of the packages, and the tests on Debian 13.
 test-all: export HEADSTART_TESTS_LONG = 1
-test-all: test test-kernels test-packages test-image test-reproducible
+test-all: test test-kernels test-packages test-image test-reproducible test-consumers
 	HEADSTART_BIN=$(abspath $(BIN)) tests/acceptance/run --ignored
 	$(CARGO) test -j$(JOBS) --locked -p headstart-inspect --test report -- --ignored
 	$(CARGO) test -j$(JOBS) --locked -p headstart --test early -- --ignored
@@ -223,6 +227,10 @@ test-all: test test-kernels test-packages test-image test-reproducible
 	tests/debian13/run
 	tests/debian13/run make lint
 	tests/debian13/run cargo test -j$(JOBS) --locked --workspace --no-run
+
+# The lists of `headstart export --for`, read by the code of the programs that they are for, which Go and cargo fetch.
+test-consumers: build-static deps-consumers
+	HEADSTART_BIN=$(abspath $(BIN)) tests/consumers/run
 
 # What public reports about tools like this one describe (docs/cases.md): tried on this machine, and in virtual machines with Debian's KERNEL.
 # CASES are names of tests/cases/vm; all without.

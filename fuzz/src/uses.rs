@@ -3,7 +3,7 @@
 
 use headstart_inspect::diff::{Side, diff, plan_side, profile_side, trace_side};
 use headstart_inspect::explain::{Known, Now, explain};
-use headstart_inspect::export;
+use headstart_inspect::export::{self, Form, Needed};
 use headstart_inspect::{outcome, plan as plans, profile as profiles, trace as traces};
 use headstart_learn::{LearnOptions, Reviewed, learn, review};
 use headstart_model::format::Kind;
@@ -250,6 +250,18 @@ fn profile(bytes: &[u8], memory: &PeakAlloc) {
         let file = PlanFile::new(file.expect("what was planned can be written"));
         file.plan().expect("what was planned can be read");
     });
+    for consumer in export::consumers() {
+        with(
+            &format!("listing the files of a profile for {}", consumer.name),
+            &|it| {
+                let needed = Needed::of(&it, &"/".into(), &|_| true);
+                match consumer.form() {
+                    Form::List(list) => drop(list.of(needed)),
+                    Form::Places { .. } => drop(needed.pieces()),
+                }
+            },
+        );
+    }
     with("explaining a profile", &|it| {
         let heaviest = it.entries.iter().max_by_key(|entry| entry.ranges.len());
         let path = heaviest.map_or("/".into(), |entry| entry.path.clone());

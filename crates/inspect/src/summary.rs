@@ -250,6 +250,7 @@ mod tests {
         let running = Running {
             boots: Some(true),
             runs: true,
+            has_own_state: false,
             daemon: Some(DaemonCost {
                 memory: 14 << 20,
                 cpu_ns: 41 * S,

@@ -13,11 +13,11 @@
 use anyhow::{Context, Result, bail};
 use headstart_acceptance::boots::{Boots, FROM_INITRAMFS, ROOT_CHECKED};
 use headstart_acceptance::hostile::decide_as_usual;
+use headstart_bench::statistics::median;
 use headstart_lab::machine::Machine;
 use headstart_lab::paths;
 use headstart_lab::registry::Registry;
 use headstart_lab::setup::{Bus, Cache};
-use headstart_lab::stats::median;
 
 /// The word on the kernel command line that leaves a boot alone.
 const OFF: &str = "headstart=off";

@@ -11,9 +11,9 @@
 
 use anyhow::{Context, Result, ensure};
 use headstart_acceptance::boots::{Boots, FROM_INITRAMFS, ROOT_CHECKED, State};
+use headstart_bench::statistics::Random;
 use headstart_lab::paths;
 use headstart_lab::registry::Registry;
-use headstart_lab::stats::Random;
 use std::time::Duration;
 
 const SAID: &str = "did not come to its end";

@@ -3,8 +3,8 @@
 
 use crate::boots::Boots;
 use anyhow::{Context, Result, bail, ensure};
+use headstart_bench::statistics::median;
 use headstart_lab::machine::Machine;
-use headstart_lab::stats::median;
 use headstart_system::testing::bpf_memory;
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::collections::{BTreeMap, BTreeSet};

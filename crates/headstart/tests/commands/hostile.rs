@@ -84,7 +84,13 @@ const OF_TRACE: &[&[&str]] = &[
     &["learn", "FILE", "-o", "out"],
     &["export", "FILE", "--to", "csv", "-o", "out"],
 ];
-const OF_PROFILE: &[&[&str]] = &[&["export", "FILE", "--order", "squashfs", "-o", "out"]];
+const OF_PROFILE: &[&[&str]] = &[
+    &["export", "FILE", "--for", "squashfs", "-o", "out"],
+    &["export", "FILE", "--for", "nydus2", "-o", "out"],
+    &[
+        "export", "FILE", "--for", "nydus3", "--image", "FILE", "-o", "out",
+    ],
+];
 const OF_PLAN: &[&[&str]] = &[&["show", "FILE", "--pages"], &["replay", "FILE", "--wait"]];
 
 #[test]

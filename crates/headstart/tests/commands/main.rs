@@ -7,8 +7,8 @@ mod bench;
 mod chart;
 #[path = "../common/mod.rs"]
 mod common;
+mod consumers;
 mod hostile;
-mod order;
 mod parts;
 mod runs;
 mod steps;

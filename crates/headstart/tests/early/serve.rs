@@ -113,8 +113,8 @@ fn a_machines_first_boot_is_read_ahead_by_what_was_imported() {
     fs::copy(binary().with_file_name("headstart-inspect"), inspect).unwrap();
     // A root that is no mount point has no mount, and so no file that is known to be local.
     let import = "mount --rbind $0 $0; mount -t proc proc $0/proc
-        chroot $0 /usr/sbin/headstart profile import /boot.profiles >$0/imported 2>&1
-        chroot $0 /usr/sbin/headstart boot status >$0/known 2>&1";
+        chroot $0 /usr/bin/headstart profile import /boot.profiles >$0/imported 2>&1
+        chroot $0 /usr/bin/headstart boot status >$0/known 2>&1";
     let left = serve_in(root, "", import, "$0/log");
     let imported = left("imported");
     assert!(imported.contains("boot: 256 KiB"), "{imported}");

@@ -23,7 +23,7 @@ use std::time::Duration;
 /// devices are not looked into. Needs root.
 ///
 /// With --after, what the medium read is set beside what it read once its files were in another order
-/// (`headstart export --order`), and what both take on a CD-ROM and on a USB stick: where the order does not
+/// (`headstart export --for`), and what both take on a CD-ROM and on a USB stick: where the order does not
 /// pay, this says so.
 ///
 /// The document of --json is described in headstart-compare(5).

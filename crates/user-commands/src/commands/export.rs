@@ -1,8 +1,11 @@
-//! `headstart export`: a trace, or a profile's order of files, for other programs.
+//! `headstart export`: a trace, or a profile's files, for other programs.
+
+mod places;
 
 use crate::files;
 use anyhow::{Context, Result, bail};
-use headstart_inspect::export::{self, ListFormat, Waits};
+use clap::builder::{PossibleValue, PossibleValuesParser};
+use headstart_inspect::export::{self, Consumer, Form as Takes, Needed, Waits};
 use headstart_model::FilePath;
 use headstart_start::complain;
 use headstart_store::write_whole_by;
@@ -12,7 +15,7 @@ use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Write a trace for databases, Perfetto or flame graphs, or a profile's order of files for image builders.
+/// Write a trace for databases, Perfetto or flame graphs, or a profile's files for what fetches or writes images.
 ///
 /// csv is one table of accesses in order of time: first uses of page ranges, look-ups, and metadata blocks
 /// that were read. Its columns, of which all but the first two may be empty:
@@ -37,19 +40,14 @@ use std::path::{Path, PathBuf};
 /// with --chart. The package is what dpkg says, else the top directory. A wait counts for the nearest use or
 /// look-up of its process within 5 ms, else for `(unknown)`.
 ///
-/// With --order FILE is a profile, and the list names the files whose pages it needs, in order of first use, by
-/// their paths in the image:
+/// With --for FILE is a profile, and the list names the files whose pages it needs, in order of first use, by
+/// their paths in the image, as one program reads it; --for with --help lists the programs.
 ///
-/// squashfs is for `mksquashfs -sort`, and is config/rootfs/squashfs.sort of live-build; gensquashfs is for
-/// `gensquashfs --sort-file`; iso is for `xorrisofs --sort-weight-list`; erofs-tar has names with a NUL behind
-/// each, for `tar --null --no-recursion --files-from`. mkfs.erofs keeps the order of a tar only from
-/// version 1.9 on, without compression, by `--tar=f --sort=none -E^inline_data`.
-///
-/// No list can say which part of a file is used, or where directories and inodes go. One line on standard
-/// error counts what the list does not say.
+/// Most lists cannot say which part of a file is used, and none says where directories and inodes go. Names that
+/// the program would misread are in no list. One line on standard error counts what the list does not say.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The trace, or with --order the profile.
+    /// The trace, or with --for the profile.
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Write a trace in this form.
@@ -57,28 +55,38 @@ pub struct Args {
         long,
         value_enum,
         value_name = "FORM",
-        required_unless_present = "order",
-        conflicts_with = "order"
+        required_unless_present = "consumer",
+        conflicts_with = "consumer"
     )]
     to: Option<Form>,
-    /// Write the order of a profile's files in this format.
-    #[arg(long, value_enum, value_name = "FORMAT")]
-    order: Option<Format>,
+    /// Write the order of a profile's files for this program.
+    #[arg(long = "for", value_name = "CONSUMER", value_parser = consumers())]
+    consumer: Option<String>,
     /// Where the image was mounted when the profile was learned [default: /]. Where it was the lower layer of an
     /// overlay, as in live systems, this is the layer's mount point, such as
     /// /run/live/rootfs/filesystem.squashfs.
-    #[arg(long, value_name = "DIR", requires = "order", conflicts_with = "to")]
+    #[arg(long, value_name = "DIR", requires = "consumer", conflicts_with = "to")]
     root: Option<PathBuf>,
-    /// List only regular files of this tree, from which the image is made. xorrisofs and tar fail where a file
-    /// that is listed is missing.
+    /// List only regular files of this tree: that from which the image is made, or the mounted image. xorrisofs,
+    /// tar and lfs fail where a file that is listed is missing; desync and overlaybd-trace list where these files are
+    /// on their device.
     #[arg(
         long,
         value_name = "DIR",
-        requires = "order",
+        requires = "consumer",
         conflicts_with = "to",
-        required_if_eq_any([("order", "iso"), ("order", "erofs-tar")])
+        required_if_eq_any(which(Consumer::needs_tree))
     )]
     tree: Option<PathBuf>,
+    /// A file of the image that says where the list's places are; once for each, in the order that --for says.
+    #[arg(
+        long = "image",
+        value_name = "FILE",
+        requires = "consumer",
+        conflicts_with = "to",
+        required_if_eq_any(which(Consumer::needs_images))
+    )]
+    images: Vec<PathBuf>,
     /// The file to write.
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
@@ -91,23 +99,27 @@ enum Form {
     Folded,
 }
 
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Format {
-    Squashfs,
-    Gensquashfs,
-    Iso,
-    ErofsTar,
+fn consumers() -> PossibleValuesParser {
+    let help = |consumer: &Consumer| match consumer.form() {
+        Takes::List(_) => consumer.about.to_string(),
+        Takes::Places { images, .. } => format!("{}; --image: {images}", consumer.about),
+    };
+    PossibleValuesParser::new(
+        export::consumers().map(|consumer| PossibleValue::new(consumer.name).help(help(consumer))),
+    )
 }
 
-/// Without one of these mkfs.erofs sorts the data by path and says nothing.
-const EROFS_KEEPS_ORDER: &str = "mkfs.erofs keeps this order from version 1.9 on, without compression, by \
-                                 `--tar=f --sort=none -E^inline_data`";
+fn which(needs: impl Fn(&Consumer) -> bool) -> Vec<(&'static str, &'static str)> {
+    let needing = export::consumers().filter(|consumer| needs(consumer));
+    needing.map(|consumer| ("consumer", consumer.name)).collect()
+}
 
 pub fn run(args: Args) -> Result<()> {
-    match (args.to, args.order) {
+    let consumer = args.consumer.as_deref().and_then(export::consumer);
+    match (args.to, consumer) {
         (Some(form), _) => trace(&args, form),
-        (None, Some(format)) => order(&args, format),
-        (None, None) => bail!("give --to FORM for a trace or --order FORMAT for a profile"),
+        (None, Some(consumer)) => files_of_profile(&args, consumer),
+        (None, None) => bail!("give --to FORM for a trace or --for CONSUMER for a profile"),
     }
 }
 
@@ -132,14 +144,8 @@ fn trace(args: &Args, form: Form) -> Result<()> {
     Ok(())
 }
 
-fn order(args: &Args, format: Format) -> Result<()> {
+fn files_of_profile(args: &Args, consumer: &Consumer) -> Result<()> {
     let profile = files::profile(&args.file)?;
-    let format = match format {
-        Format::Squashfs => ListFormat::Squashfs,
-        Format::Gensquashfs => ListFormat::Gensquashfs,
-        Format::Iso => ListFormat::Iso,
-        Format::ErofsTar => ListFormat::ErofsTar,
-    };
     let root = args.root.as_deref().unwrap_or(Path::new("/"));
     let root = FilePath::from(
         std::path::absolute(root)
@@ -151,23 +157,29 @@ fn order(args: &Args, format: Format) -> Result<()> {
         let file = tree.join(OsStr::from_bytes(name));
         file.symlink_metadata().is_ok_and(|facts| facts.is_file())
     };
-    let order = export::order(&profile, format, &root, &is_in_tree);
-    let unsaid = match order.unsaid.is_empty() {
-        true => "nothing".into(),
-        false => order.unsaid.to_string(),
+    let needed = Needed::of(&profile, &root, &is_in_tree);
+    let listed = match consumer.form() {
+        Takes::List(_) if !args.images.is_empty() => bail!("--for {} takes no --image", consumer.name),
+        Takes::List(list) => list.of(needed),
+        Takes::Places { of, .. } => places::list(needed, *of, args)?,
     };
-    if order.files == 0 {
+    let unsaid = match listed.unsaid.is_empty() {
+        true => "nothing".into(),
+        false => listed.unsaid.to_string(),
+    };
+    if listed.files == 0 {
         bail!(
-            "{} has no file to list below {root}: give --root, and --tree if it is used, as they are; not listed: {unsaid}",
+            "{} has no file to list below {root}: give --root, and --tree and --image if they are used, as they are; \
+             not listed: {unsaid}",
             args.file.display()
         );
     }
-    write_whole_by(&args.output, |out| out.write_all(&order.text))?;
-    if !order.unsaid.is_empty() {
+    write_whole_by(&args.output, |out| out.write_all(&listed.text))?;
+    if !listed.unsaid.is_empty() {
         complain(&format!("the list does not say: {unsaid}"));
     }
-    if format == ListFormat::ErofsTar {
-        complain(EROFS_KEEPS_ORDER);
+    if !consumer.advice.is_empty() {
+        complain(consumer.advice);
     }
     Ok(())
 }

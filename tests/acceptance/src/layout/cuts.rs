@@ -7,10 +7,10 @@
 use super::{Case, FULL, Image, Known, SHAPES, Use, arrange, knobs, learn, start, status};
 use crate::registry;
 use anyhow::{Context, Result, ensure};
+use headstart_bench::statistics::Random;
 use headstart_lab::disk::{Attached, Options, Writes};
 use headstart_lab::model::Model;
 use headstart_lab::paths;
-use headstart_lab::stats::Random;
 use headstart_system::testing::{Mounted, run as run_command};
 use std::fs;
 use std::path::{Path, PathBuf};

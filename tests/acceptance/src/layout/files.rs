@@ -2,7 +2,7 @@
 
 use super::{Case, PAGE};
 use anyhow::{Context, Result, ensure};
-use headstart_lab::stats::Random;
+use headstart_bench::statistics::Random;
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};

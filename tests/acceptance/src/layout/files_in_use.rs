@@ -4,7 +4,7 @@
 use super::stress::Stress;
 use super::{Case, Image, SHAPES, Use, apply, arrange, learn};
 use anyhow::{Context, Result, bail, ensure};
-use headstart_lab::stats::Random;
+use headstart_bench::statistics::Random;
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;

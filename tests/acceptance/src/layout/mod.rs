@@ -15,7 +15,7 @@ pub mod swaps;
 use crate::headstart;
 use anyhow::{Context, Result, bail, ensure};
 pub use files::{Known, known, population};
-use headstart_lab::stats::Random;
+use headstart_bench::statistics::Random;
 use headstart_model::profile::{Entry, Policy};
 use headstart_model::{Key, Profile};
 use headstart_store::Store;

@@ -3,7 +3,7 @@
 
 use super::files::contents;
 use anyhow::{Context, Result, ensure};
-use headstart_lab::stats::Random;
+use headstart_bench::statistics::Random;
 use rustix::fs::{FallocateFlags, OFlags};
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};

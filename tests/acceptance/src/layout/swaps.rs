@@ -4,7 +4,7 @@
 use super::stress::Stress;
 use super::{Case, Image, SHAPES};
 use anyhow::{Context, Result, bail, ensure};
-use headstart_lab::stats::Random;
+use headstart_bench::statistics::Random;
 use headstart_layout::moving::{donor::Donor, movable::Movable, volume::Volume};
 use headstart_model::machine::Extent;
 use headstart_system::mounts::MountTable;

@@ -1,4 +1,7 @@
-//! Lists for image builders, read by the programs that they are for.
+//! Lists for other programs, read by those that Debian has, and places on a device, read on the device.
+//! tests/consumers reads the others by their consumers' code.
+
+mod device;
 
 use crate::common::Case;
 use headstart_model::FilePath;
@@ -127,7 +130,7 @@ fn image_builders_put_data_in_the_order_of_first_use() {
         ),
     ] {
         let ran = case.headstart(&[
-            "export", "profile", "--order", format, "--root", "/image", "--tree", "tree", "-o", "list",
+            "export", "profile", "--for", format, "--root", "/image", "--tree", "tree", "-o", "list",
         ]);
         assert_eq!((ran.code(), &*ran.out), (0, ""), "{format}: {}", ran.err);
         assert!(
@@ -163,7 +166,7 @@ fn a_profile_of_another_place_gives_no_list() {
     let case = Case::new();
     prepare(&case);
     let ran = case.headstart(&[
-        "export", "profile", "--order", "squashfs", "--root", "/other", "-o", "list",
+        "export", "profile", "--for", "squashfs", "--root", "/other", "-o", "list",
     ]);
     ran.refused(&["profile", "--root", "/other", "not below --root: 11"]);
     assert!(!case.path("list").exists());
