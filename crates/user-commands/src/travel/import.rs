@@ -17,7 +17,7 @@ use headstart_system::mounts::MountTable;
 use headstart_system::packages;
 use headstart_system::secrets::Secrets;
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::Path;
 use std::time::SystemTime;
 
@@ -106,6 +106,7 @@ impl Importer<'_> {
             ..Costs::new(self.store, None)
         };
         let facts = machine::snapshot(&profile, &costs, tell)?;
+        leave_out_secrets(&mut profile, &facts);
         recognise(&mut profile, &facts, others);
         let draft = plan(&profile, &facts, &[], &PlanOptions::new(now_unix_ns()));
         let file = draft.to_file()?;
@@ -147,22 +148,37 @@ fn make_local(profile: &mut Profile) {
         "boot" => Policy::Boot,
         _ => Policy::Decay,
     };
+    retain(profile, &mut |path| {
+        !DEFAULT_EXCLUDE.iter().any(|below| is_below(path, below))
+    });
+}
+
+/// Without names that are encrypted here. What is not here says nothing of this machine.
+fn leave_out_secrets(profile: &mut Profile, facts: &Machine) {
+    let files = facts.files.iter().filter(|file| file.found != PathKind::Missing);
+    let here: HashSet<&FilePath> = files.map(|file| &file.path).collect();
     let (mut secrets, mounts) = (Secrets::new(), || MountTable::read().unwrap_or_default());
-    let mut is_read = |path: &FilePath| {
-        let excluded = DEFAULT_EXCLUDE
-            .iter()
-            .any(|below| path.as_path().starts_with(below));
-        !excluded && !secrets.is_secret(Some(&mounts), path.as_bytes())
-    };
+    retain(profile, &mut |path| {
+        !here.contains(path) || !secrets.is_secret(Some(&mounts), path.as_bytes())
+    });
+}
+
+/// Keeps what is at wanted paths. A live medium is mounted below /run, and what lies on it is found by its other
+/// name.
+fn retain(profile: &mut Profile, is_wanted: &mut dyn FnMut(&FilePath) -> bool) {
     profile.entries.retain_mut(|entry| {
-        // A live medium is mounted below /run, and what lies on it is found by its other name.
-        entry.overlay = entry.overlay.take().filter(&mut is_read);
-        is_read(&entry.path)
+        entry.overlay = entry.overlay.take().filter(&mut *is_wanted);
+        is_wanted(&entry.path)
     });
     let entries = &profile.entries;
     profile
         .named
         .retain(|path, _| entries.binary_search_by(|entry| entry.path.cmp(path)).is_ok());
+}
+
+fn is_below(path: &FilePath, directory: &str) -> bool {
+    let rest = path.as_bytes().strip_prefix(directory.as_bytes());
+    rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'/')))
 }
 
 /// Makes files here those that were learned where they have the same size, and came with the same version of
@@ -268,6 +284,18 @@ mod tests {
         assert_eq!(report.imported[0].data_bytes, 4096 * 64);
         let origins: Vec<_> = origins(&store, Rank::Imported).into_iter().collect();
         assert_eq!(origins, [("/usr/bin/x".to_string(), "x.profile".to_string())]);
+    }
+
+    #[test]
+    fn an_exclusion_is_a_directory_and_no_beginning_of_a_name() {
+        for (path, is) in [
+            ("/proc", true),
+            ("/proc/1", true),
+            ("/process", false),
+            ("/x/proc", false),
+        ] {
+            assert_eq!(is_below(&path.into(), "/proc"), is, "{path}");
+        }
     }
 
     #[test]
