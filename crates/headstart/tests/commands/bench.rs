@@ -90,7 +90,8 @@ fn cold_starts_read_from_the_device_and_warm_ones_do_not() {
     for (round, read) in rounds.iter().enumerate() {
         let cold = if round % 2 == 0 { read[0] } else { read[2] };
         assert!(cold >= SIZE, "a cold start read {cold} of {SIZE} bytes: {read:?}");
-        assert_eq!(read[1], 0, "a warm start: {read:?}");
+        // When a file was read last is noted in its inode, whose block may have been dropped with the metadata.
+        assert!(read[1] < SIZE / 16, "a warm start: {read:?}");
     }
     let page = std::fs::read_to_string(page).unwrap();
     assert_eq!(page.matches("<circle").count(), 12);
