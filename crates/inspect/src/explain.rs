@@ -241,9 +241,13 @@ const SHOWN: usize = 200;
 pub fn lines(explanations: &[Explanation]) -> String {
     facts(explanations.iter().map(|explanation| {
         let prefetched = if explanation.prefetched { "yes" } else { "no" };
+        let imported = explanation.imported.iter();
+        let from: String = imported
+            .map(|from| format!(", imported from {}", printable(from)))
+            .collect();
         (
             prefetched,
-            format!("{}: {}", explanation.key, explanation.because),
+            format!("{}: {}{from}", explanation.key, explanation.because),
         )
     }))
 }
