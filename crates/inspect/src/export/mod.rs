@@ -14,7 +14,7 @@ pub use consumers::{Consumer, Form, Listed, PlacesOf, all as consumers, named as
 pub use csv::csv;
 pub use folded::Waits;
 pub use images::{ImageFile, ImageSize, Places, desync, nydus, overlaybd};
-pub use needed::{Needed, Piece, Unsaid, Used};
+pub use needed::{Needed, ONLY_METADATA, Piece, Unsaid, Used};
 pub use perfetto::perfetto;
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The files of an image that a profile needs, in the order of their first use.
 
-use headstart_model::profile::{Entry, from_end};
+use headstart_model::profile::{Entry, Need, from_end};
 use headstart_model::{FilePath, PageRange, PageSet, Profile};
 use std::collections::HashSet;
 use std::fmt;
@@ -14,6 +14,11 @@ impl Unsaid {
     /// Whether the list says all.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// Counts no path of which this was said: the list says it after all.
+    pub fn forget(&mut self, why: &str) {
+        self.0.retain(|(known, ..)| *known != why);
     }
 
     /// Counts a path.
@@ -56,11 +61,16 @@ pub struct Piece {
     pub first_use_ns: u64,
 }
 
+/// Why a path without needed pages is in no list of files.
+pub const ONLY_METADATA: &str = "only metadata is used";
+
 /// The needed files, in the order of their first use.
 #[derive(Debug)]
 pub struct Needed<'a> {
     /// The files, each name once.
     pub files: Vec<Used<'a>>,
+    /// Names of which no pages are needed, and what is needed of them.
+    pub metadata: Vec<(&'a [u8], Need)>,
     /// What is needed beside them.
     pub unsaid: Unsaid,
 }
@@ -130,12 +140,17 @@ impl<'a> Needed<'a> {
 
         let mut needed = Needed {
             files: Vec::new(),
+            metadata: Vec::new(),
             unsaid: Unsaid::default(),
         };
         let mut known = HashSet::new();
         for (_, entry) in entries {
-            let why = match below(entry, root) {
-                _ if entry.all_ranges().all(|range| range.weight < threshold) => "only metadata is used",
+            let name = below(entry, root);
+            let why = match name {
+                _ if entry.all_ranges().all(|range| range.weight < threshold) => {
+                    needed.metadata.extend(name.map(|name| (name, entry.need)));
+                    ONLY_METADATA
+                }
                 _ if profile.is_only_named(entry) => "used only if an argument names it",
                 None => "not below --root",
                 Some(name) if !is_in_image(name) => "no regular file in --tree",

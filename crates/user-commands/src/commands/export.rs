@@ -43,8 +43,9 @@ use std::path::{Path, PathBuf};
 /// With --for FILE is a profile, and the list names the files whose pages it needs, in order of first use, by
 /// their paths in the image, as one program reads it; --for with --help lists the programs.
 ///
-/// Most lists cannot say which part of a file is used, and none says where directories and inodes go. Names that
-/// the program would misread are in no list. One line on standard error counts what the list does not say.
+/// Most lists cannot say which part of a file is used, and no list of names says where directories and inodes go.
+/// Names that the program would misread are in no list. One line on standard error counts what the list does not
+/// say.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The trace, or with --for the profile.
@@ -69,7 +70,7 @@ pub struct Args {
     root: Option<PathBuf>,
     /// List only regular files of this tree: that from which the image is made, or the mounted image. xorrisofs,
     /// tar and lfs fail where a file that is listed is missing; desync and overlaybd-trace list where these files are
-    /// on their device.
+    /// on their device, which has ext2/3/4, with their metadata, or XFS.
     #[arg(
         long,
         value_name = "DIR",

@@ -2,6 +2,7 @@
 
 use super::{BYTES as NOISE, noise};
 use crate::common::{Case, Ran};
+use headstart_model::profile::{Entry, Need};
 use headstart_model::testing;
 use headstart_system::testing::{LoopFs, Spec, can_mount, whole};
 use std::fs::File;
@@ -41,8 +42,16 @@ impl Image {
         });
         let (disk, case) = (disk.unwrap(), Case::new());
         let used = [("d/early", 1), ("late", 2)];
-        let entries = used.map(|(name, time)| whole(&disk.mount_point().join(name), time).unwrap());
-        let profile = case.write("profile", testing::profile(entries.into()).to_bytes().unwrap());
+        let whole = |(name, time)| whole(&disk.mount_point().join(name), time).unwrap();
+        // The directory is listed, too.
+        let directory = Entry {
+            path: disk.mount_point().join("d").as_path().into(),
+            need: Need::List,
+            ..testing::entry("/")
+        };
+        let mut entries = vec![directory];
+        entries.extend(used.map(whole));
+        let profile = case.write("profile", testing::profile(entries).to_bytes().unwrap());
         Image { case, disk, profile }
     }
 
@@ -94,7 +103,7 @@ fn desync_fetches_the_chunks_of_needed_files() {
     let bytes = image.bytes();
     let ends = image.index("image.caibx", &image.disk.image());
     let ran = image.export("desync", "image.caibx");
-    assert_eq!((ran.code(), &*ran.out), (0, ""), "{}", ran.err);
+    assert_eq!((ran.code(), &*ran.out, &*ran.err), (0, "", ""));
     let bits = std::fs::read(image.case.path("list")).unwrap();
     assert_eq!(bits.len(), ends.len().div_ceil(8));
     let is_marked = |chunk: usize| bits[chunk / 8] >> (chunk % 8) & 1 == 1;
@@ -104,14 +113,18 @@ fn desync_fetches_the_chunks_of_needed_files() {
         let chunk = ends.partition_point(|end| *end <= middle);
         assert_eq!(is_marked(chunk), *name != "unused", "{name}: chunk {chunk}");
     }
-    // Those of the two files, and no others but at their ends.
+    // The directory's block, of which the journal may have copies.
+    let names = (0..bytes.len() - 5).filter(|at| bytes[*at..].starts_with(b"early"));
+    let mut chunks = names.map(|at| ends.partition_point(|end| *end <= at));
+    assert!(chunks.any(is_marked), "the directory is not marked");
+    // Those of the two files and their metadata, and no others but at their ends.
     let begins = [0].iter().chain(&ends);
     let sizes = begins
         .zip(&ends)
         .enumerate()
         .filter(|(chunk, _)| is_marked(*chunk));
     let marked: usize = sizes.map(|(_, (begin, end))| end - begin).sum();
-    assert!((2 * SIZE..2 * SIZE + 4 * LARGEST).contains(&marked), "{marked}");
+    assert!((2 * SIZE..2 * SIZE + 10 * LARGEST).contains(&marked), "{marked}");
 
     image.index("other.caibx", &image.profile);
     image
@@ -158,7 +171,7 @@ fn overlaybd_reads_the_needed_files_in_their_order() {
     layer.write_all(&head(6)).unwrap();
 
     let ran = image.export("overlaybd-trace", "layer");
-    assert_eq!((ran.code(), &*ran.out), (0, ""), "{}", ran.err);
+    assert_eq!((ran.code(), &*ran.out, &*ran.err), (0, "", ""));
     let trace = std::fs::read(image.case.path("list")).unwrap();
     let layer = File::open(image.case.path("layer")).unwrap();
     let mut read = Vec::new();
@@ -173,8 +186,13 @@ fn overlaybd_reads_the_needed_files_in_their_order() {
             .flat_map(|part| noise(file * PARTS + part))
             .collect::<Vec<u8>>()
     });
-    let at = expected[0].len().next_multiple_of(512);
-    assert!(read.starts_with(&expected[0]), "the first file is read first");
-    assert!(read[at..].starts_with(&expected[1]), "then the other");
-    assert_eq!(read.len(), 2 * at);
+    let size = expected[0].len().next_multiple_of(512);
+    // Metadata comes before it.
+    let begin = read.len().checked_sub(2 * size).filter(|begin| *begin > 0);
+    let data = &read[begin.expect("metadata and all data are read")..];
+    assert!(
+        data.starts_with(&expected[0]),
+        "the file that is used first is read first"
+    );
+    assert!(data[size..].starts_with(&expected[1]), "then the other");
 }

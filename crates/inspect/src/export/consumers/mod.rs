@@ -147,7 +147,9 @@ impl Consumer {
 impl List {
     /// Lists what is needed.
     pub fn of(&self, needed: Needed<'_>) -> Listed {
-        let Needed { files, mut unsaid } = needed;
+        let Needed {
+            files, mut unsaid, ..
+        } = needed;
         let (files, unnamed): (Vec<Used<'_>>, Vec<Used<'_>>) =
             files.into_iter().partition(|used| (self.can_name)(used.name));
         for used in unnamed {

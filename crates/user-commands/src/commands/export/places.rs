@@ -2,11 +2,14 @@
 
 use super::Args;
 use anyhow::{Context, Result, bail};
-use headstart_inspect::export::{self, ImageFile, ImageSize, Listed, Needed, Piece, PlacesOf, Unsaid};
-use headstart_model::machine::Extent;
-use headstart_system::extents;
+use headstart_inspect::export::{
+    self, ImageFile, ImageSize, Listed, Needed, ONLY_METADATA, Piece, PlacesOf, Unsaid,
+};
+use headstart_model::machine::{Extent, FileFacts, PathKind};
+use headstart_model::{FilePath, profile};
 use headstart_system::mounts::MountTable;
 use headstart_system::open::{Expect, open_checked};
+use headstart_system::snapshot::{self, Options, Wanted, snapshot};
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::File;
@@ -15,8 +18,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
-/// Extents of all files together: 24 MiB of them.
-const EXTENTS: usize = 1 << 20;
+/// File systems on which addresses are those of the device.
+const KNOWN: [&str; 4] = ["ext2", "ext3", "ext4", "xfs"];
 
 /// Ranges of a device: a piece of a file in many extents is in as many.
 const RANGES: usize = 1 << 20;
@@ -78,7 +81,7 @@ fn open(path: &Path) -> Result<File> {
 
 /// The block device of a mounted image.
 struct Device {
-    number: u64,
+    number: (u32, u32),
     /// Its own size; where it is a partition then that of its disk.
     sizes: Vec<ImageSize>,
 }
@@ -87,6 +90,7 @@ impl Device {
     fn below(tree: &Path) -> Result<Device> {
         let number = tree.metadata().with_context(|| tree.display().to_string())?.dev();
         let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+        let number = (major, minor);
         let sectors = |name: &str| -> Option<u64> {
             let path = format!("/sys/dev/block/{major}:{minor}/{name}");
             std::fs::read_to_string(path).ok()?.trim().parse().ok()
@@ -114,15 +118,58 @@ impl Device {
         })
     }
 
-    /// Where the needed bytes are on the device, in the order of first use.
+    /// Where the needed bytes are on the device: metadata, without which no file is found, then data in the order
+    /// of first use.
     fn ranges(&self, needed: &Needed<'_>, tree: &Path, unsaid: &mut Unsaid) -> Result<Vec<Range<u64>>> {
-        let extents = self.extents(needed, tree, unsaid)?;
-        let mut ranges = Vec::new();
+        let tree = std::path::absolute(tree).with_context(|| tree.display().to_string())?;
+        let path = |name: &[u8]| FilePath::from(tree.join(OsStr::from_bytes(name)).as_path());
+        let files = needed.files.iter().map(|used| (used.name, snapshot::Need::Data));
+        let others = needed.metadata.iter().map(|(name, need)| (*name, for_(*need)));
+        let wanted = files.chain(others).map(|(name, need)| Wanted {
+            path: path(name),
+            need,
+        });
+        let options = Options {
+            opens_all: true,
+            ..Options::default()
+        };
+        let machine =
+            snapshot(&wanted.collect::<Vec<_>>(), &options).context("cannot look at this machine")?;
+        let Some(device) = machine
+            .devices
+            .iter()
+            .position(|it| (it.major, it.minor) == self.number)
+        else {
+            bail!(
+                "{} has none of the needed files on its own device",
+                tree.display()
+            );
+        };
+        let kind = &machine.devices[device].fstype;
+        if !KNOWN.contains(&kind.as_str()) {
+            bail!(
+                "{}: {kind} does not tell where data is on its device, as {} do",
+                tree.display(),
+                KNOWN.join(", ")
+            );
+        }
+        let own = || machine.files.iter().filter(|it| it.device == Some(device as u32));
+        let metadata = own().flat_map(|it| &it.metadata);
+        let mut ranges: Vec<Range<u64>> = metadata.map(|it| it.start..it.start + it.length).collect();
+        let found: HashMap<&FilePath, &FileFacts> = own()
+            .filter(|it| it.found == PathKind::File)
+            .map(|it| (&it.path, it))
+            .collect();
+        let extents: Vec<Option<&[Extent]>> = needed
+            .files
+            .iter()
+            .map(|used| found.get(&path(used.name)).map(|it| &it.extents[..]))
+            .collect();
+        for (used, _) in needed.files.iter().zip(&extents).filter(|(_, it)| it.is_none()) {
+            unsaid.add("not on the device of --tree", used.path());
+        }
         for piece in needed.pieces() {
-            let Some(extents) = extents.get(&piece.file) else {
-                continue;
-            };
-            on_device(&piece, extents, &mut ranges);
+            on_device(&piece, extents[piece.file].unwrap_or_default(), &mut ranges);
             if ranges.len() > RANGES {
                 bail!(
                     "{}: the needed data is in more than {RANGES} pieces",
@@ -130,44 +177,17 @@ impl Device {
                 );
             }
         }
+        if machine.devices[device].metadata_by_block {
+            unsaid.forget(ONLY_METADATA);
+        }
         Ok(ranges)
     }
+}
 
-    /// Extents of the needed files, by index.
-    fn extents(
-        &self,
-        needed: &Needed<'_>,
-        tree: &Path,
-        unsaid: &mut Unsaid,
-    ) -> Result<HashMap<usize, Vec<Extent>>> {
-        let mounts = MountTable::read().context("the mount table")?;
-        let tree = std::path::absolute(tree).with_context(|| tree.display().to_string())?;
-        let mut mapper = extents::Mapper::new();
-        let (mut found, mut count) = (HashMap::new(), 0);
-        for (index, used) in needed.files.iter().enumerate() {
-            let path = tree.join(OsStr::from_bytes(used.name));
-            let Ok(opened) = open_checked(&mounts, &path, &Expect::default()) else {
-                unsaid.add("not to be opened in --tree", used.path());
-                continue;
-            };
-            let file = File::from(opened.fd);
-            if file.metadata().is_ok_and(|facts| facts.dev() != self.number) {
-                unsaid.add("not on the device of --tree", used.path());
-                continue;
-            }
-            let Ok(extents) = mapper.unencoded(std::os::fd::AsFd::as_fd(&file)) else {
-                bail!(
-                    "{}: its file system does not tell where files are",
-                    tree.display()
-                );
-            };
-            count += extents.len();
-            if count > EXTENTS {
-                bail!("{}: the files have more than {EXTENTS} extents", tree.display());
-            }
-            found.insert(index, extents);
-        }
-        Ok(found)
+fn for_(need: profile::Need) -> snapshot::Need {
+    match need {
+        profile::Need::List => snapshot::Need::List,
+        profile::Need::Missing | profile::Need::Stat | profile::Need::Open => snapshot::Need::Stat,
     }
 }
 
