@@ -1,7 +1,7 @@
 //! The command line that all programs of the package share: the one source of help, man pages and
 //! completions.
 
-use crate::commands::{boot, daemon, mark, op, record, run};
+use crate::commands::{boot, daemon, features, mark, op, record, run};
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 
@@ -39,4 +39,6 @@ pub(crate) enum Command {
     Daemon(daemon::Args),
     Op(op::Args),
     Mark(mark::Args),
+    #[command(hide = true)]
+    Features(features::Args),
 }

@@ -15,7 +15,7 @@ use anyhow::Result;
 use clap::Parser;
 pub use cli::Cli;
 use cli::Command;
-use commands::{boot, daemon, mark, op, record, run};
+use commands::{boot, daemon, features, mark, op, record, run};
 use headstart_start::complain;
 use headstart_system::launch::survive_file_limit;
 use std::path::PathBuf;
@@ -62,5 +62,6 @@ fn run(command: Command, state: Option<PathBuf>) -> Result<()> {
         Command::Daemon(args) => daemon::run(args, state),
         Command::Op(args) => op::run(args),
         Command::Mark(args) => mark::run(args),
+        Command::Features(_) => features::run(),
     }
 }

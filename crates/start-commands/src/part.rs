@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// The subcommands of this program.
-const OWN: [&str; 6] = ["run", "record", "boot", "daemon", "op", "mark"];
+const OWN: [&str; 7] = ["run", "record", "boot", "daemon", "op", "mark", "features"];
 
 /// A program of the package beside this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use crate::commands::{
     profile, replay, report_bug, show, status,
 };
 use clap::Subcommand;
-use headstart_start_commands::commands::{boot, daemon, layout, mark, op, record, run};
+use headstart_start_commands::commands::{boot, daemon, features, layout, mark, op, record, run};
 
 /// The subcommands; what each does is said where its arguments are.
 #[derive(Debug, Subcommand)]
@@ -35,6 +35,8 @@ pub(crate) enum Command {
     Mark(mark::Args),
     Doctor(doctor::Args),
     ReportBug(report_bug::Args),
+    #[command(hide = true)]
+    Features(features::Args),
     #[command(hide = true)]
     Keys(keys::Args),
 }

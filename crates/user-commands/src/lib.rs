@@ -13,6 +13,7 @@ mod files;
 pub mod floor;
 pub mod owners;
 pub mod privacy;
+mod program;
 mod starts;
 pub mod travel;
 
@@ -72,7 +73,8 @@ fn run(command: Command, state: Option<PathBuf>) -> Result<()> {
         | Command::Layout(_)
         | Command::Daemon(_)
         | Command::Op(_)
-        | Command::Mark(_) => not_here(),
+        | Command::Mark(_)
+        | Command::Features(_) => not_here(),
     }
 }
 

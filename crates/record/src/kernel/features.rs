@@ -3,9 +3,10 @@
 use crate::kernel::bpf::{btf, load, missing, running_kernel, watched};
 use headstart_model::trace::{Backend, Evidence};
 use libbpf_rs::MapType;
+use serde::{Deserialize, Serialize};
 
 /// One thing a recorder may use.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Feature {
     /// What it is, such as `tracepoint mm_filemap_get_pages`.
     pub name: String,
@@ -16,7 +17,7 @@ pub struct Feature {
 }
 
 /// What this kernel offers to a recorder, and what would record.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Features {
     /// Everything looked at.
     pub features: Vec<Feature>,

@@ -2,6 +2,7 @@
 
 pub mod boot;
 pub mod daemon;
+pub mod features;
 pub mod layout;
 pub mod mark;
 pub mod op;

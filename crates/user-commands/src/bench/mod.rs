@@ -13,6 +13,7 @@ mod tree;
 pub use start::Interrupted;
 
 use crate::floor::{KeptStart, Wanted, last_start, start_floor};
+use crate::program::headstart_program;
 use anyhow::{Context, Result, bail, ensure};
 use cold::Cold;
 use headstart_bench::report::{ColdBy, End, Report};
@@ -23,10 +24,8 @@ use headstart_start::machine::Costs;
 use headstart_start::progress::Progress;
 use headstart_start::{complain, keys};
 use headstart_store::{Change, KeyDir, Store};
-use headstart_system::own_program;
 use start::{Ended, Starter};
-use std::ffi::{OsStr, OsString};
-use std::path::PathBuf;
+use std::ffi::OsString;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -110,23 +109,11 @@ pub fn bench(bench: &Bench<'_>, progress: &Progress) -> Result<Report> {
     let running = Running {
         bench,
         kept: store.key(&key),
-        starter: Starter::new(scratch.path(), headstart()?)?,
+        starter: Starter::new(scratch.path(), headstart_program()?)?,
         store,
         _scratch: scratch,
     };
     running.measure(progress)
-}
-
-/// The program that users call.
-fn headstart() -> Result<PathBuf> {
-    let places = own_program::beside(OsStr::new("headstart")).context("/proc/self/exe cannot be read")?;
-    // Packages put this program below /usr/lib, and that one into /usr/bin.
-    let installed = PathBuf::from("/usr/bin/headstart");
-    let [beside, _] = places;
-    let found = [beside, installed].into_iter().find(|path| path.is_file());
-    let found = found
-        .context("the program headstart is not beside this one, nor in /usr/bin: install the package anew")?;
-    Ok(found.canonicalize()?)
 }
 
 struct Running<'a> {

@@ -1,5 +1,6 @@
 //! `headstart doctor`: what this kernel and machine offer, what falls back, and why.
 
+use crate::program::recorder_features;
 use anyhow::{Result, bail};
 use headstart_daemon::units::State;
 use headstart_inspect::human::{bytes, duration};
@@ -100,7 +101,7 @@ const CAPABILITIES: [(&str, &str); 4] = [
 const UNKNOWN_NAMES: &str = "some are below directories of people that are not there now: if those are encrypted, `headstart forget KEY` removes them";
 
 pub fn run(args: Args, store: &Store) -> Result<()> {
-    let report = examine(store);
+    let report = examine(store)?;
     let (can_record, can_replay) = (report.backend.is_some(), !report.devices.is_empty());
     args.output_form.print(&report, || text(&report))?;
     if !can_record && !can_replay {
@@ -110,11 +111,8 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
 }
 
 /// What is to be told, as a document.
-pub(super) fn examine(store: &Store) -> Report {
-    let (recorder, system) = (
-        headstart_record::features(),
-        headstart_system::features::features(),
-    );
+pub(super) fn examine(store: &Store) -> Result<Report> {
+    let (recorder, system) = (recorder_features()?, headstart_system::features::features());
     let names = ["CAP_BPF", "CAP_PERFMON", "CAP_SYS_ADMIN", "CAP_DAC_READ_SEARCH"];
     let capabilities = capabilities(&system);
     let replaying = replaying(&system);
@@ -132,7 +130,7 @@ pub(super) fn examine(store: &Store) -> Report {
         .chosen
         .is_some_and(|(backend, _)| backend == Backend::Bpf);
     let lower = |text: String| text.to_lowercase();
-    Report {
+    Ok(Report {
         kernel: system.kernel,
         machine: system.machine,
         lockdown: system.lockdown,
@@ -158,7 +156,7 @@ pub(super) fn examine(store: &Store) -> Report {
         state: store.root().display().to_string(),
         unknown_names: headstart_start::are_some_unknown(store),
         daemon: State::read(),
-    }
+    })
 }
 
 fn capabilities(system: &Features) -> Vec<Check> {

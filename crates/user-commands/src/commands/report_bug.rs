@@ -55,7 +55,7 @@ fn gather(store: &Store) -> Result<Value> {
     let log = end_of(store.log().path());
     Ok(json!({
         "headstart": env!("CARGO_PKG_VERSION"),
-        "doctor": doctor::examine(store),
+        "doctor": doctor::examine(store)?,
         "keys": keys.len(),
         "status": known,
         "log": log.lines().collect::<Vec<_>>(),
