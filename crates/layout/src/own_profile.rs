@@ -8,9 +8,10 @@ use headstart_system::{files, mounts::MountTable, own_program};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-/// The program where packages install it, and what stands in the place of process 1, beside it.
+/// What stands in the place of process 1, and the program, by their names in a build directory and where
+/// packages install them.
 const PROGRAMS: [&str; 2] = ["headstart-init", "headstart"];
-const INSTALLED: &str = "/usr/sbin";
+const INSTALLED: [&str; 2] = ["/usr/sbin/headstart-init", "/usr/bin/headstart"];
 /// Files of a key in its own directory, which a start reads where what it needs first is not in one file, in
 /// the order in which it does: whether it is bypassed, what it needs, where that is.
 const OF_A_KEY: [&str; 3] = ["bypass", "profile", "plan"];
@@ -21,10 +22,12 @@ pub(crate) fn profile(keys: &[KeyDir], page: u32) -> Option<Profile> {
     let program = own_program::path();
     let beside = program.as_deref().and_then(Path::parent);
     let directory = beside.filter(|path| path.join(PROGRAMS[1]).is_file());
-    let directory = directory.unwrap_or(Path::new(INSTALLED));
-    let programs = PROGRAMS.iter().map(|name| directory.join(name));
+    let programs = match directory {
+        Some(directory) => PROGRAMS.map(|name| directory.join(name)),
+        None => INSTALLED.map(PathBuf::from),
+    };
     let kept = keys.iter().flat_map(of_key);
-    of_files(&programs.chain(kept).collect::<Vec<_>>(), page)
+    of_files(&programs.into_iter().chain(kept).collect::<Vec<_>>(), page)
 }
 
 /// What is kept of a key, in the order in which a start reads it.

@@ -42,13 +42,20 @@ fn without_openat2(error: &str, words: &[&str], state: Option<&Path>) -> Output 
 /// ostree's.
 fn image(case: &Case, name: &str) -> PathBuf {
     let root = case.path(name);
-    for directory in ["usr/lib/systemd", "opt/sbin", "etc/initramfs-tools", "var"] {
+    for directory in [
+        "usr/lib/systemd",
+        "opt/bin",
+        "opt/sbin",
+        "etc/initramfs-tools",
+        "var",
+    ] {
         fs::create_dir_all(root.join(directory)).unwrap();
     }
+    std::os::unix::fs::symlink("/opt/bin", root.join("usr/bin")).unwrap();
     std::os::unix::fs::symlink("/opt/sbin", root.join("usr/sbin")).unwrap();
     std::os::unix::fs::symlink("usr/lib", root.join("lib")).unwrap();
     fs::write(root.join("usr/lib/systemd/systemd"), "").unwrap();
-    fs::write(root.join("opt/sbin/headstart"), "").unwrap();
+    fs::write(root.join("opt/bin/headstart"), "").unwrap();
     root
 }
 
@@ -108,6 +115,7 @@ fn case_20_without_openat2_no_link_of_an_image_leads_out_of_it() {
     let root = case.path("root");
     let outside = case.path("outside");
     fs::create_dir_all(root.join("usr/lib/systemd")).unwrap();
+    fs::create_dir_all(root.join("usr/bin")).unwrap();
     fs::create_dir_all(root.join("usr/sbin")).unwrap();
     fs::create_dir(&outside).unwrap();
     fs::write(root.join("usr/lib/systemd/systemd"), "").unwrap();

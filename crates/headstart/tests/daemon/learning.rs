@@ -270,7 +270,11 @@ fn with_the_rights_of_its_unit_it_reads_files_that_are_not_roots() {
         limited
             .args(["--bounding-set", &rights_of_the_unit()])
             .arg(binary());
-        let daemon = Daemon::start_by(&case, limited, &["--no-control"]);
+        let daemon = Daemon::start_by(
+            &case,
+            limited,
+            &["--no-control", "--control-every", "0", "--least-wait", "1"],
+        );
         let one = key(&fs, "one");
         // Its arguments do not name the first of its files: that is read ahead for all its starts.
         let mut with_all = Command::new(fs.mount_point().join("one"));

@@ -10,7 +10,14 @@ use std::process::Command;
 pub fn root() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path();
-    for path in ["host", "run/headstart", "usr/sbin", "usr/lib/systemd", "sbin"] {
+    for path in [
+        "host",
+        "run/headstart",
+        "usr/bin",
+        "usr/sbin",
+        "usr/lib/systemd",
+        "sbin",
+    ] {
         fs::create_dir_all(root.join(path)).unwrap();
     }
     for path in ["lib", "lib64"] {
