@@ -248,8 +248,10 @@ mod tests {
         (-2.0 * a.ln()).sqrt() * (2.0 * std::f64::consts::PI * b).cos()
     }
 
+    type Noise<'a> = &'a dyn Fn(&mut Random) -> f64;
+
     /// One experiment by the rule: what it found, and in how many rounds.
-    fn experiment(random: &mut Random, gain: f64, noise: &dyn Fn(&mut Random) -> f64) -> (Finding, usize) {
+    fn experiment(random: &mut Random, gain: f64, noise: Noise<'_>) -> (Finding, usize) {
         let (mut without, mut with) = (Vec::new(), Vec::new());
         while !is_enough(&without, &with) {
             without.push(3.0 * noise(random));
@@ -259,7 +261,7 @@ mod tests {
     }
 
     /// Of 4,000 experiments how many find a difference, and in how many rounds on average.
-    fn experiments(gain: f64, noise: &dyn Fn(&mut Random) -> f64) -> (usize, f64) {
+    fn experiments(gain: f64, noise: Noise<'_>) -> (usize, f64) {
         let mut random = Random(20_261_129);
         let found: Vec<(Finding, usize)> = (0..4000).map(|_| experiment(&mut random, gain, noise)).collect();
         let shown = found
@@ -281,7 +283,7 @@ mod tests {
             let times = if random.below(2) == 0 { 2.0 } else { 1.0 };
             times * (1.0 + 0.05 * normal(random))
         };
-        let noises: [(&str, &dyn Fn(&mut Random) -> f64, usize); 4] = [
+        let noises: [(&str, Noise<'_>, usize); 4] = [
             ("narrow", &narrow, 4),
             ("wide", &wide, 10),
             ("disturbed", &disturbed, 10),
@@ -300,13 +302,7 @@ mod tests {
         let narrow = |random: &mut Random| 1.0 + 0.03 * normal(random);
         let wide = |random: &mut Random| (0.2 * normal(random)).exp();
         for (name, gain, noise, least, most_rounds) in [
-            (
-                "half, narrow",
-                0.5,
-                &narrow as &dyn Fn(&mut Random) -> f64,
-                4000,
-                5.5,
-            ),
+            ("half, narrow", 0.5, &narrow as Noise<'_>, 4000, 5.5),
             ("half, wide", 0.5, &wide, 3990, 8.0),
             ("a tenth, narrow", 0.1, &narrow, 3990, 9.0),
             ("a harm of a tenth, narrow", -0.1, &narrow, 3990, 9.0),

@@ -354,7 +354,7 @@ mod tests {
         // No difference but 0.1 s of processors.
         let none = container(Flash, 2.2e9, 9.3e-6, 1);
         let why = why_bypassed(alone(40, 290, 230), &none).unwrap();
-        assert!(why.contains("waits for disks for 21"), "{why}");
+        assert!(why.contains("waits 21.2 ms for disks"), "{why}");
     }
 
     /// 27 MiB of a live system, by xz: a stick is read within 0.95 s.

@@ -270,11 +270,7 @@ fn with_the_rights_of_its_unit_it_reads_files_that_are_not_roots() {
         limited
             .args(["--bounding-set", &rights_of_the_unit()])
             .arg(binary());
-        let daemon = Daemon::start_by(
-            &case,
-            limited,
-            &["--no-control", "--control-every", "0", "--least-wait", "1"],
-        );
+        let daemon = Daemon::start_by(&case, limited, &["--no-control"]);
         let one = key(&fs, "one");
         // Its arguments do not name the first of its files: that is read ahead for all its starts.
         let mut with_all = Command::new(fs.mount_point().join("one"));
@@ -286,11 +282,11 @@ fn with_the_rights_of_its_unit_it_reads_files_that_are_not_roots() {
         assert!(read > accessed, "the start has read it");
         fs.remount_cold().unwrap();
         // A replay ends with its start, which lasts until the file is there, but for what the machine has taken
-        // back since (DAMON).
+        // back since (DAMON, which may take most of it).
         let mut without_it = Command::new(fs.mount_point().join("one"));
         without_it.args(&paths[1..]).arg("-").stdout(Stdio::null());
         let mut lasts = without_it.stdin(Stdio::piped()).spawn().unwrap();
-        eventually("the file is read ahead", || resident(&paths[..1]) >= 252);
+        eventually("the file is read ahead", || resident(&paths[..1]) >= 64);
         drop(lasts.stdin.take());
         assert!(lasts.wait().unwrap().success());
         assert_eq!(kept(&case, &one, 2)[1].mode, Mode::Replay);

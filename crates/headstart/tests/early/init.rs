@@ -171,6 +171,7 @@ fn what_is_needed_of_headstart_is_asked_for_while_it_is_decided_about_a_boot() {
         let (init, command) = ("usr/sbin/headstart-init", "usr/bin/headstart");
         let fill = |at: &Path| {
             fs::create_dir_all(at.join("usr/sbin"))?;
+            fs::create_dir_all(at.join("usr/bin"))?;
             fs::copy(made.path().join(init), at.join(init))?;
             fs::write(at.join(command), vec![7; 2 * OF_HEADSTART])
         };

@@ -239,7 +239,7 @@ fn libc_signal(signal: Signal) -> i32 {
 }
 
 fn pid(number: u32) -> Pid {
-    Pid::from_raw(number.cast_signed()).unwrap_or(Pid::INIT)
+    Pid::from_raw(number as i32).unwrap_or(Pid::INIT)
 }
 
 /// Sends a signal to all descendants but headstart's own. One that is held by a descriptor is still the same
