@@ -206,10 +206,10 @@ lint: deps-build deps-test
 	$(CARGO) clippy -j$(JOBS) --locked --manifest-path fuzz/Cargo.toml --target-dir target/fuzz --all-targets -- $(DENY)
 	@! grep -rnE '&& let ' --include=*.rs crates lab tests fuzz/src fuzz/targets || \
 		{ echo "lint: Debian 13's Rust 1.85, which is to build this, has no let chains" >&2; exit 1; }
-	shellcheck -x .ci/run fuzz/run lab/live lab/measure lab/over-read packaging/check packaging/deb packaging/debian-deps packaging/examples/golden-image packaging/examples/live/build \
+	shellcheck -x .ci/run fuzz/run lab/bench lab/live lab/measure lab/over-read packaging/check packaging/deb packaging/debian-deps packaging/examples/golden-image packaging/examples/live/build \
 		packaging/rpm tests/acceptance/run tests/cases/run tests/consumers/run tests/debian13/run tests/debian13/inside tests/first-program/run tests/first-program/guest tests/kernels/run tests/kernels/over-read tests/kernels/remote \
 		tests/packages/*
-	shellcheck -s sh packaging/debian/headstart.p*
+	shellcheck -s sh packaging/debian/headstart.p* packaging/debian/tests/first-steps
 	shellcheck -e SC2154 packaging/initramfs-tools/scripts/local-bottom/headstart packaging/dracut/90headstart/*.sh
 	mandoc -T lint -W warning docs/man/*.[58]
 
