@@ -285,7 +285,7 @@ fn run(case: &Case, image: &str, recorder: &str, registry: &Registry) -> Result<
         boots.state()?;
     }
     let told = status.iter().filter(|line| {
-        ["last boot", "ended", "note"]
+        ["this boot", "an earlier boot", "ended", "note"]
             .iter()
             .any(|name| line.starts_with(name))
     });

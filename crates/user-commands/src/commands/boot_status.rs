@@ -153,10 +153,13 @@ fn text(status: &BootStatus) -> String {
     }
     if let Some(profile) = &status.known.profile {
         let known = format!(
-            "A boot needs {} in {} paths, by {} boots that were learned from.",
+            "A boot needs {} in {} paths, as {} taught.",
             pages(profile.pages, page_size),
             profile.paths,
-            profile.runs
+            match profile.runs {
+                1 => "one boot has".to_owned(),
+                runs => format!("{runs} boots have"),
+            }
         );
         lines.push(("known", known));
     }
