@@ -202,10 +202,9 @@ impl Running<'_> {
         let first = *times.end.get_or_insert(end);
         ensure!(
             end == first,
-            "this {} {}, and earlier starts {}: such starts cannot be compared. Give a command that ends, or one that stays",
+            "this {} {}, unlike the starts before it: such starts cannot be compared. Give a command that ends, or one that stays",
             kind.text(),
-            how(end),
-            how(first)
+            how(end)
         );
         Ok(seconds)
     }

@@ -124,7 +124,12 @@ impl Starter {
                 );
             }
             let processes = descendants(&self.headstart);
-            if let Some(seconds) = quiet.since(Instant::now(), activity(&processes)) {
+            let seconds = match processes.is_empty() {
+                // headstart has it wait until enough is read: it has not begun.
+                true => quiet.not_begun(Instant::now()),
+                false => quiet.since(Instant::now(), activity(&processes)),
+            };
+            if let Some(seconds) = seconds {
                 self.close(&mut child)?;
                 return Ok(Ended::Quiet(seconds));
             }
@@ -292,6 +297,12 @@ impl Quiet {
         }
     }
 
+    /// Who has not begun is not quiet.
+    fn not_begun(&mut self, now: Instant) -> Option<f64> {
+        (self.busy, self.looked) = (now, now);
+        None
+    }
+
     /// After how many seconds it has fallen quiet, if it has been since.
     fn since(&mut self, now: Instant, activity: Activity) -> Option<f64> {
         let ticks = activity.ticks.saturating_sub(self.before.ticks) as f64;
@@ -327,6 +338,7 @@ mod tests {
         activity.is_blocked = true;
         assert_eq!(quiet.since(at(4000), activity), None, "it waits for a device");
         activity.is_blocked = false;
+        assert_eq!(quiet.not_begun(at(4000)), None);
         assert_eq!(quiet.since(at(5900), activity), None);
         activity.ticks += 1;
         assert_eq!(quiet.since(at(6000), activity), Some(4.0));
