@@ -165,6 +165,23 @@ fn a_program_that_stays_is_asked_to_close_when_it_is_quiet() {
     assert!(case.processes().is_empty(), "nobody is left");
 }
 
+/// What hardly reads anything is in memory as soon as another program has been started: headstart does nothing for
+/// it, and keeps nothing of it.
+#[test]
+fn a_command_that_gains_nothing_ends_as_no_difference() {
+    if !can_record() {
+        return;
+    }
+    let case = Case::new();
+    let mut command = case.command(&["bench", "--yes", "--json", "--rounds", "4", "--", "sleep", "0.2"]);
+    let ran = command.env_remove("HEADSTART_EVEN_WARM").output().unwrap();
+    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+    let document: Value = serde_json::from_slice(&ran.stdout).unwrap();
+    assert_eq!(document["finding"], "no-difference", "{document}");
+    assert!(document["bypassed"].as_u64() <= Some(4), "{document}");
+    assert_eq!(times(&document, "with_headstart"), 4);
+}
+
 #[test]
 fn who_ends_it_finds_nothing_left() {
     let Some(fs) = disk() else { return };

@@ -19,7 +19,6 @@ use cold::Cold;
 use headstart_bench::report::{ColdBy, End, Report};
 use headstart_bench::rule::{LEAST_ROUNDS, MOST_ROUNDS, difference, finding, is_enough};
 use headstart_model::human::duration;
-use headstart_model::outcome::Mode;
 use headstart_start::machine::Costs;
 use headstart_start::progress::Progress;
 use headstart_start::{complain, keys};
@@ -35,9 +34,6 @@ const PLACE: &str = "/var/tmp";
 /// Starts that teach before the first round: one that is recorded, and one that is read ahead for and shows
 /// what the first did not.
 const LEARNING: usize = 2;
-
-/// What was learned of a start is kept within this time.
-const LEARNS_WITHIN: Duration = Duration::from_secs(120);
 
 /// What to measure.
 pub struct Bench<'a> {
@@ -65,6 +61,8 @@ struct Times {
     with: Vec<f64>,
     warm: Vec<f64>,
     end: Option<End>,
+    /// How many starts with headstart were bypassed.
+    bypassed: usize,
 }
 
 /// A kind of start.
@@ -139,6 +137,7 @@ impl Running<'_> {
             self.start(Kind::WithHeadstart, &mut times)?;
             self.learned()?;
         }
+        times.bypassed = 0;
         let cold = self.cold()?;
         let begun = Instant::now();
         let mut round = 0;
@@ -189,10 +188,10 @@ impl Running<'_> {
             false => self.starter.start(self.bench.command)?,
         };
         if with {
-            self.starter
-                .wait_until(LEARNS_WITHIN, || self.outcomes() > before)?;
-            // Whoever writes an outcome writes more behind it.
+            // What it learns is kept when it is gone.
             self.starter.wait_for_headstart()?;
+            // Of a start for which it did nothing, nothing is kept.
+            times.bypassed += usize::from(self.outcomes() == before);
         }
         self.starter.close_all()?;
         let (seconds, end) = match ended {
@@ -252,14 +251,12 @@ impl Running<'_> {
         let floor = floor
             .map_err(|error| complain(&format!("what the device can do at best is not known: {error:#}")))
             .ok();
-        let outcomes = self.kept.outcomes(drop);
-        let measured = outcomes.iter().skip(LEARNING);
         Ok(Report {
             command: lossy(self.bench.command),
             end: times.end.unwrap_or(End::Exit),
             finding: finding(&times.cold, &times.with),
             saved: difference(&times.cold, &times.with),
-            bypassed: measured.filter(|outcome| outcome.mode == Mode::Bypass).count(),
+            bypassed: times.bypassed,
             cold: times.cold,
             with_headstart: times.with,
             warm: times.warm,

@@ -164,23 +164,6 @@ impl Starter {
         Ok(())
     }
 
-    /// Waits until something is so, as that a start is kept.
-    pub fn wait_until(&self, within: Duration, is_so: impl Fn() -> bool) -> Result<()> {
-        let until = Instant::now() + within;
-        while !is_so() {
-            if Instant::now() > until {
-                bail!(
-                    "what was learned of a start was not kept within {} s",
-                    within.as_secs()
-                );
-            }
-            let pause = Timespec::try_from(Duration::from_millis(20)).unwrap_or_default();
-            let _ = poll(&mut [], Some(&pause));
-            self.interrupted()?;
-        }
-        Ok(())
-    }
-
     /// Waits until headstart has learned of the starts that it began, and is gone.
     pub fn wait_for_headstart(&self) -> Result<()> {
         let until = Instant::now() + LEARNS_WITHIN;
@@ -195,6 +178,7 @@ impl Starter {
                     LEARNS_WITHIN.as_secs()
                 );
             }
+            self.interrupted()?;
             let pause = Timespec::try_from(Duration::from_millis(10)).unwrap_or_default();
             let _ = poll(&mut [], Some(&pause));
         }
