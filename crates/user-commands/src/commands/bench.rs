@@ -32,6 +32,9 @@ use std::path::PathBuf;
 /// that is read for them, so far as nobody else uses them. Directories and inodes stay in memory, unless
 /// --drop-caches is given.
 ///
+/// A volume that is filled as it is first read, such as a cloud disk from a snapshot, is filled by the first
+/// of these starts. What headstart saves of that fill cannot be measured twice, so it is not in the result.
+///
 /// A start ends when the command ends. If it goes on and is quiet for 2 seconds, as a program with a window
 /// is, its start ended then, and the program is asked to close. Standard input is empty, and what the command
 /// prints is thrown away.
