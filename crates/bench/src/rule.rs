@@ -192,6 +192,7 @@ impl Orders {
 mod tests {
     use super::*;
     use crate::statistics::Random;
+    use crate::statistics::tests::normal;
 
     #[test]
     fn orders_are_those_of_mann_and_whitneys_table() {
@@ -239,13 +240,6 @@ mod tests {
         let with: Vec<f64> = cold.iter().map(|seconds| seconds + 0.03).collect();
         assert!(difference(&cold, &with).unwrap().p < SURE);
         assert_eq!(finding(&cold, &with), Finding::NoDifference);
-    }
-
-    /// Normal noise by Box and Muller.
-    fn normal(random: &mut Random) -> f64 {
-        let mut unit = || (random.bits() >> 11) as f64 / (1u64 << 53) as f64;
-        let (a, b) = (1.0 - unit(), unit());
-        (-2.0 * a.ln()).sqrt() * (2.0 * std::f64::consts::PI * b).cos()
     }
 
     type Noise<'a> = &'a dyn Fn(&mut Random) -> f64;

@@ -162,11 +162,11 @@ pub fn pick(values: &[f64], draw: &[usize]) -> Vec<f64> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// Normal noise by Box and Muller.
-    fn normal(random: &mut Random) -> f64 {
+    pub(crate) fn normal(random: &mut Random) -> f64 {
         let mut unit = || (random.bits() >> 11) as f64 / (1u64 << 53) as f64;
         let (a, b) = (1.0 - unit(), unit());
         (-2.0 * a.ln()).sqrt() * (2.0 * std::f64::consts::PI * b).cos()

@@ -2,13 +2,10 @@
 
 use crate::chart::xml;
 use crate::human::{bytes, duration, printable};
-use crate::table::{Table, sentences};
+use crate::table::{COLUMNS, Table, sentences};
 use headstart_bench::report::{Boots, ColdBy, End, Report};
 use headstart_bench::rule::{Difference, Finding, is_unsettled};
 use headstart_bench::statistics::median;
-
-/// Columns of the narrowest terminal.
-const COLUMNS: usize = 80;
 
 /// Of so much that stayed in memory it is said that cold starts were not quite cold.
 const MUCH_STAYED: f64 = 0.02;

@@ -2,15 +2,12 @@
 
 use crate::human::{bytes, duration, printable};
 use crate::status::KeyStatus;
-use crate::table::sentences;
+use crate::table::{COLUMNS, sentences};
 use headstart_bench::statistics::{bootstrap, median, pick};
 use headstart_learn::verdict::present;
 use headstart_learn::verdict::start::Start;
 use headstart_model::Outcome;
 use headstart_model::outcome::Mode;
-
-/// Columns of the narrowest terminal.
-const COLUMNS: usize = 80;
 
 /// Days that are summed up.
 const DAYS: u64 = 30;

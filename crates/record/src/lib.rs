@@ -47,4 +47,5 @@ pub use kernel::clock::monotonic_ns;
 pub use kernel::features::{Feature, Features, features};
 pub use one_shot::recorder::Recorder;
 pub use options::{BackendChoice, Options, Until};
+pub use quiet::LITTLE_CPU;
 pub use quiet::{Progress, Unrecorded};

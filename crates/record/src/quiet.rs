@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 /// More CPU than this share of one processor is no quiet. An idle desktop program wakes for a few per cent;
 /// one that still starts computes all the time.
-const LITTLE_CPU: f64 = 0.10;
+pub const LITTLE_CPU: f64 = 0.10;
 
 /// How often CPU time is looked up: /proc counts it in ticks of 10 ms, and reading it costs some microseconds
 /// a process.

@@ -31,3 +31,4 @@ pub use replan_after_move::plan_again;
 pub use secret_names::{are_some_unknown, forget_secret_names};
 pub use start::{Over, Reads, Replayed, Start, StartRequest};
 pub use state::{now_unix_ns, store};
+pub use warm_start::OWN_NS;

@@ -23,7 +23,7 @@ const MOST_COLD: f64 = 0.1;
 /// What a replay and a recorder cost a start that gains nothing by them: two forks, attaching, reading what
 /// they are. Measured on Linux 6.18 as 31 to 50 ms; reading ahead what takes a device less time than this is
 /// a loss.
-const OWN_NS: f64 = 30e6;
+pub const OWN_NS: f64 = 30e6;
 
 /// So many places are looked at, at least.
 const LEAST_LOOKS: f64 = 5.0;

@@ -17,7 +17,7 @@ use crate::program::headstart_program;
 use anyhow::{Context, Result, bail, ensure};
 use cold::Cold;
 use headstart_bench::report::{ColdBy, End, Report};
-use headstart_bench::rule::{LEAST_ROUNDS, MOST_ROUNDS, difference, finding, is_enough};
+use headstart_bench::rule::{MOST_ROUNDS, difference, finding, is_enough};
 use headstart_model::human::duration;
 use headstart_start::machine::Costs;
 use headstart_start::progress::Progress;
@@ -317,9 +317,6 @@ fn lossy(command: &[OsString]) -> Vec<String> {
         .map(|word| word.to_string_lossy().into_owned())
         .collect()
 }
-
-/// So few rounds at least, where their number is given.
-pub const FEWEST: usize = LEAST_ROUNDS;
 
 #[cfg(test)]
 mod tests {

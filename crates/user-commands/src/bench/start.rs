@@ -2,6 +2,7 @@
 
 use super::tree::{Activity, activity, any_executes, descendants};
 use anyhow::{Context, Result, bail};
+use headstart_record::LITTLE_CPU;
 use headstart_start_commands::options::QUIET_SECONDS;
 use headstart_system::launch::{Signals, reap_others};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -21,9 +22,6 @@ const LONGEST: Duration = Duration::from_secs(600);
 
 /// How often it is looked what the processes of a start do.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-
-/// More CPU time than this share of one processor is no quiet, as in a recording.
-const LITTLE_CPU: f64 = 0.10;
 
 /// Whoever is asked to close is gone within this time, or is killed.
 const CLOSES_WITHIN: Duration = Duration::from_secs(10);

@@ -1,10 +1,11 @@
 //! `headstart bench`: what headstart brings for a command on this machine.
 
-use crate::bench::{Bench, FEWEST, Interrupted, bench, boots, most_starts};
+use crate::bench::{Bench, Interrupted, bench, boots, most_starts};
 use crate::files;
 use crate::floor::{Wanted, last_start};
 use anyhow::{Context, Result, bail, ensure};
 use headstart_bench::report::ColdBy;
+use headstart_bench::rule::LEAST_ROUNDS;
 use headstart_inspect::bench::{boots_text, html, text};
 use headstart_inspect::human::printable;
 use headstart_start::complain;
@@ -53,7 +54,7 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["key", "command", "drop_caches", "keep", "html"])]
     boot: bool,
     /// So many rounds of the three starts, instead of as many as it takes.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(FEWEST as i64..=100))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(LEAST_ROUNDS as i64..=100))]
     rounds: Option<u8>,
     /// Drop the caches of the whole machine before each cold start: other programs are slower for a while.
     #[arg(long)]

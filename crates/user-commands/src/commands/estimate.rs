@@ -7,7 +7,7 @@ use headstart_learn::verdict::start::{WARM, resident};
 use headstart_model::Outcome;
 use headstart_model::outcome::Mode;
 use headstart_start::machine::{Costs, Measure};
-use headstart_start::{complain, now_unix_ns};
+use headstart_start::{OWN_NS, complain, now_unix_ns};
 use headstart_start_commands::context::Output;
 use headstart_store::{KeyDir, Store};
 use std::time::Duration;
@@ -49,9 +49,6 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
     args.output_form.print(&estimate, || text(&estimate, args.all))
 }
 
-/// What a replay and a recorder cost a start, nanoseconds: 31 to 50 ms were measured (Linux 6.18).
-const OWN_NS: u64 = 30_000_000;
-
 /// What could be spared of a key's starts; `None` if none counts.
 fn of_key(kept: &KeyDir, store: &Store, since: u64) -> Option<ProgramEstimate> {
     let outcomes = kept.outcomes(|line| complain(&line));
@@ -89,7 +86,7 @@ fn waited(outcome: &Outcome, since: u64) -> Option<(u64, u64)> {
 fn spared_ns(waited_ns: u64, elapsed_ns: u64, floor_ns: u64) -> u64 {
     waited_ns
         .min(elapsed_ns.saturating_sub(floor_ns))
-        .saturating_sub(OWN_NS)
+        .saturating_sub(OWN_NS as u64)
 }
 
 /// The least that the last start could have taken. No device is measured for it.
@@ -138,8 +135,8 @@ mod tests {
 
     #[test]
     fn no_more_is_spared_than_was_waited_for_nor_than_the_floor_leaves() {
-        assert_eq!(spared_ns(4 * S, 5 * S, S / 2), 4 * S - OWN_NS);
-        assert_eq!(spared_ns(4 * S, 5 * S, 3 * S), 2 * S - OWN_NS);
+        assert_eq!(spared_ns(4 * S, 5 * S, S / 2), 4 * S - OWN_NS as u64);
+        assert_eq!(spared_ns(4 * S, 5 * S, 3 * S), 2 * S - OWN_NS as u64);
         assert_eq!(spared_ns(S / 100, 5 * S, 0), 0, "headstart costs more");
         assert_eq!(spared_ns(4 * S, 5 * S, 6 * S), 0);
     }

@@ -347,7 +347,7 @@ fn an_upgrade_is_not_read_wrongly_and_followed_at_once() -> Result<()> {
         state.last
     );
     let said = unwrapped(&said);
-    let expected = "was read ahead. It was not recorded";
+    let expected = "This boot was read ahead. It was not recorded";
     assert!(
         said.contains(expected) && said.contains("not its turn to be recorded"),
         "{said}"
