@@ -36,9 +36,9 @@ pub struct Governor {
     metadata_only: AtomicBool,
     /// When to look next, nanoseconds since `begun`.
     next_look: AtomicU64,
-    /// Bytes that may still be read.
-    allowance: AtomicU64,
-    /// What all replays of this process may fill and have not ended.
+    /// Bytes that all replays of this process may fill together.
+    room: AtomicU64,
+    /// What those have filled that have not ended.
     taken: Arc<Taken>,
     /// What of that is this one's.
     own: AtomicU64,
@@ -95,7 +95,7 @@ impl Governor {
             asked: AtomicBool::new(false),
             metadata_only: AtomicBool::new(false),
             next_look: AtomicU64::new(0),
-            allowance: AtomicU64::new(u64::MAX),
+            room: AtomicU64::new(u64::MAX),
             taken: Arc::clone(&options.taken),
             own: AtomicU64::new(0),
             first: OnceLock::new(),
@@ -129,9 +129,7 @@ impl Governor {
                 format!("tasks waited for memory {:.0} % of the last 10 s", now.some_10),
             );
         }
-        let own = self.taken.take(room.bytes());
-        self.own.store(own, Ordering::Relaxed);
-        self.allowance.store(own, Ordering::Relaxed);
+        self.room.store(room.bytes(), Ordering::Relaxed);
         let stalls_us = pressure.map(|p| p.some_total_us);
         let stalls = stalls_us.or(reclaim.map(|reclaim| reclaim.stalls));
         self.stalls.store(stalls.unwrap_or(0), Ordering::Relaxed);
@@ -304,12 +302,10 @@ impl Governor {
 
     /// Takes `bytes` from what may be read in all; `false` when that much is not left.
     pub fn allow(&self, bytes: u64) -> bool {
-        let left = |left: u64| left.checked_sub(bytes);
-        let is_allowed = self
-            .allowance
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, left)
-            .is_ok();
-        if !is_allowed {
+        let is_allowed = self.taken.take(bytes, self.room.load(Ordering::Relaxed));
+        if is_allowed {
+            self.own.fetch_add(bytes, Ordering::Relaxed);
+        } else {
             count(&self.counts.without_room);
         }
         is_allowed

@@ -23,7 +23,7 @@ pub struct Options {
     pub stop_below: u64,
     /// The share of the rest that it may fill, 0 to 1.
     pub share: f64,
-    /// What replays of this process may fill together: each new one finds less.
+    /// What replays of this process that have not ended have filled: together they keep to one room.
     pub taken: Arc<Taken>,
     /// Whether a device is asked for less at once where others wait for it. At a boot nobody is another.
     pub gives_way: bool,
@@ -52,21 +52,17 @@ pub struct Options {
     pub forks: Forks,
 }
 
-/// What replays that have not ended may fill, bytes.
+/// What replays that have not ended have filled, bytes.
 #[derive(Debug, Default)]
 pub struct Taken(AtomicU64);
 
 impl Taken {
-    /// Takes what of so many bytes others have not taken.
-    pub(crate) fn take(&self, bytes: u64) -> u64 {
-        let mut own = 0;
-        let take = |taken: u64| {
-            own = bytes.saturating_sub(taken);
-            Some(taken.saturating_add(own))
-        };
-        // It never fails: there always is a sum.
-        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
-        own
+    /// Takes so many bytes, if all that is taken is then `most` at most.
+    pub(crate) fn take(&self, bytes: u64, most: u64) -> bool {
+        let take = |taken: u64| taken.checked_add(bytes).filter(|sum| *sum <= most);
+        self.0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, take)
+            .is_ok()
     }
 
     /// Gives them back.

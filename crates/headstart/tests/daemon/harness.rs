@@ -6,12 +6,13 @@ use headstart_model::{Key, Trace};
 use headstart_store::Store;
 use headstart_system::testing::{LoopFs, Spec, can_mount};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -160,6 +161,35 @@ pub fn key_of_nobody(fs: &LoopFs, name: &str) -> Key {
 pub fn run(mut command: Command) {
     let status = command.status().unwrap();
     assert!(status.success(), "{command:?}: {status}");
+}
+
+/// A start that reads its input and so lasts until that ends: its replay, which ends with it, is not cut short.
+pub struct Held(Child);
+
+impl Held {
+    /// Its standard input is to be a pipe.
+    pub fn start(mut command: Command) -> Held {
+        Held(command.spawn().unwrap())
+    }
+
+    /// Waits until a file of 1 MiB is read ahead. The machine may take pages back meanwhile: each counts that was in
+    /// memory at any time, and four may have gone before anybody saw them.
+    #[track_caller]
+    pub fn is_read_ahead(&self, path: &Path) {
+        let mut seen = BTreeSet::new();
+        eventually(&format!("{} is read ahead", path.display()), || {
+            let there = headstart_system::testing::resident(path).unwrap();
+            seen.extend(there.into_iter().flat_map(|(start, end)| start..end));
+            seen.len() >= 252
+        });
+    }
+
+    /// Ends its input; it must go well.
+    #[track_caller]
+    pub fn ends(mut self) {
+        drop(self.0.stdin.take());
+        assert!(self.0.wait().unwrap().success());
+    }
 }
 
 /// Pages of these files that are in memory.

@@ -9,7 +9,6 @@ use headstart_system::mounts::MountTable;
 use headstart_system::open::find_cached;
 use headstart_system::testing::{LoopFs, undisturbed};
 use serde_json::json;
-use std::collections::BTreeSet;
 use std::fs::{self, Permissions};
 use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
@@ -282,21 +281,47 @@ fn with_the_rights_of_its_unit_it_reads_files_that_are_not_roots() {
         let read = fs::metadata(&paths[0]).unwrap().accessed().unwrap();
         assert!(read > accessed, "the start has read it");
         fs.remount_cold().unwrap();
-        // A replay ends with its start, which lasts until the file is there, but for what the machine has taken
-        // back since (DAMON): each page counts that was in memory at any time.
         let mut without_it = Command::new(fs.mount_point().join("one"));
         without_it.args(&paths[1..]).arg("-").stdout(Stdio::null());
-        let mut lasts = without_it.stdin(Stdio::piped()).spawn().unwrap();
-        let mut seen = BTreeSet::new();
-        eventually("the file is read ahead", || {
-            let there = headstart_system::testing::resident(&paths[0]).unwrap();
-            seen.extend(there.into_iter().flat_map(|(start, end)| start..end));
-            seen.len() >= 252
-        });
-        drop(lasts.stdin.take());
-        assert!(lasts.wait().unwrap().success());
+        without_it.stdin(Stdio::piped());
+        let held = Held::start(without_it);
+        held.is_read_ahead(&paths[0]);
+        held.ends();
         assert_eq!(kept(&case, &one, 2)[1].mode, Mode::Replay);
         assert_eq!(fs::metadata(&paths[0]).unwrap().accessed().unwrap(), read);
+        daemon.stop();
+    });
+}
+
+#[test]
+fn two_starts_at_the_same_time_are_both_read_ahead() {
+    undisturbed(|| {
+        if !can_watch() {
+            return;
+        }
+        let case = Case::new();
+        let names = ["one", "two"];
+        let mut fs = disk(&names);
+        let daemon = Daemon::start(&case);
+        for name in names {
+            run(command(&fs, name));
+            kept(&case, &key(&fs, name), 1);
+        }
+        fs.remount_cold().unwrap();
+        let waits = |name: &str| {
+            let mut command = Command::new(fs.mount_point().join(name));
+            command.arg("-").args(files(&fs, name));
+            command.stdin(Stdio::piped()).stdout(Stdio::null());
+            Held::start(command)
+        };
+        let held = names.map(waits);
+        for (name, held) in names.iter().zip(&held) {
+            files(&fs, name).iter().for_each(|file| held.is_read_ahead(file));
+        }
+        held.into_iter().for_each(Held::ends);
+        for name in names {
+            assert_eq!(kept(&case, &key(&fs, name), 2)[1].mode, Mode::Replay);
+        }
         daemon.stop();
     });
 }

@@ -37,10 +37,28 @@ fn learned_twice(case: &Case, fs: &mut LoopFs, input: &Path) {
     }
 }
 
-/// Another cold start by nobody, of so many, which is read ahead.
-fn is_replayed(case: &Case, fs: &mut LoopFs, starts: usize) {
+/// Another cold start by nobody, of so many, which is read ahead, this file among what is read or not.
+///
+/// A replay ends with its start, and this one lasts until the replay has read all that it reads: the program
+/// waits for its input before it reads any file.
+#[track_caller]
+fn is_replayed(case: &Case, fs: &mut LoopFs, starts: usize, file: &Path, is_read: bool) {
     fs.remount_cold().unwrap();
-    run(theirs(fs, "one"));
+    let mut command = Command::new(fs.mount_point().join("one"));
+    command.arg("-").args(&files(fs, "one")[1..]);
+    command.stdin(Stdio::piped()).stdout(Stdio::null());
+    let held = Held::start(by_nobody(command));
+    for other in &files(fs, "one")[1..] {
+        held.is_read_ahead(other);
+    }
+    if is_read {
+        held.is_read_ahead(file);
+    } else {
+        // It would be read beside the others, or right after them.
+        std::thread::sleep(Duration::from_millis(500));
+        assert_eq!(resident(&[file.to_owned()]), 0);
+    }
+    held.ends();
     let kept = kept(case, &key_of_nobody(fs, "one"), starts);
     assert_eq!(kept[starts - 1].mode, Mode::Replay);
 }
@@ -89,12 +107,10 @@ fn what_a_user_may_not_read_any_more_is_not_read_for_that_user() {
         learned_twice(&case, &mut fs, &paths[0]);
         // What is the user's own is read, whoever else may.
         owned(NOBODY);
-        is_replayed(&case, &mut fs, 3);
-        assert_eq!(resident(&paths[..1]), 256);
+        is_replayed(&case, &mut fs, 3, &paths[0], true);
         // The same file, which is another's by now.
         owned(0);
-        is_replayed(&case, &mut fs, 4);
-        assert_eq!(resident(&paths[..1]), 0);
+        is_replayed(&case, &mut fs, 4, &paths[0], false);
         daemon.stop();
     });
 }
@@ -116,11 +132,9 @@ fn what_lies_where_a_user_may_not_go_any_more_is_not_read_for_that_user() {
         let_in(0o755);
         let daemon = Daemon::start(&case);
         learned_twice(&case, &mut fs, &public);
-        is_replayed(&case, &mut fs, 3);
-        assert_eq!(resident(std::slice::from_ref(&public)), 256);
+        is_replayed(&case, &mut fs, 3, &public, true);
         let_in(0o700);
-        is_replayed(&case, &mut fs, 4);
-        assert_eq!(resident(&[public]), 0);
+        is_replayed(&case, &mut fs, 4, &public, false);
         daemon.stop();
     });
 }
@@ -143,8 +157,7 @@ fn what_a_program_with_the_setuid_bit_reads_is_not_learned_for_root_nor_read_for
             resident(std::slice::from_ref(&private)) > 0,
             "it has root's rights"
         );
-        is_replayed(&case, &mut fs, 3);
-        assert_eq!(resident(&[private]), 0);
+        is_replayed(&case, &mut fs, 3, &private, false);
         assert_eq!(finished(&case, &key(&fs, "one")), 0);
         daemon.stop();
     });

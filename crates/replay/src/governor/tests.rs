@@ -162,13 +162,15 @@ fn replays_of_one_process_share_what_is_available() {
         governor
     };
     let (first, second) = (governor(&options), governor(&options));
-    let left = |governor: &Governor| governor.allowance.load(Ordering::Relaxed);
-    assert!(left(&second) < left(&first) / 2, "the first has taken its half");
-    drop(first);
+    let available = first.memory_available();
+    assert!(first.allow(available / 8));
     assert!(
-        left(&governor(&options)) > left(&second),
-        "and gives it back at its end"
+        second.allow(available / 4),
+        "the first has not taken more than it reads"
     );
+    assert!(!first.allow(available / 4) && !second.allow(available / 4));
+    drop(second);
+    assert!(first.allow(available / 4), "it gives it back at its end");
 }
 
 #[test]
