@@ -23,8 +23,8 @@ FOR_MACHINE := $(if $(CROSS),LIBBPF_SYS_LIBRARY_PATH=/usr/lib/$(MACHINE)-linux-g
 export ARCH
 LAB := target/release/headstart-lab
 
-.PHONY: all deps deps-cross deps-build deps-test deps-kernels deps-packages deps-live deps-arm64 crates crates-md build build-lab build-static order check lint man install-files deb rpm test-packages test-packages-vm test-packages-kills test-image test-live test-golden test-layout test-arm64 test-reproducible test test-all test-kernels \
-	deps-consumers test-consumers test-debian13 test-cases test-storm fuzz fuzz-structured demo bench measure install clean
+.PHONY: all deps deps-cross deps-build deps-test deps-kernels deps-packages deps-live deps-arm64 crates crates-md build build-lab build-static order build-dynamic check lint man install-files deb rpm test-packages test-packages-vm test-packages-kills test-image test-live test-golden test-layout test-arm64 test-reproducible test test-all test-kernels \
+	deps-dynamic deps-consumers test-consumers test-debian13 test-dynamic test-cases test-storm fuzz fuzz-structured demo bench measure install clean
 
 all: build
 
@@ -32,6 +32,7 @@ all: build
 APT := DEBIAN_FRONTEND=noninteractive apt-get
 # COMMAND:PACKAGE is installed where there is no such command: on Debian 12 rustup brings Rust's.
 BUILD_PACKAGES := clang llvm gcc libc6-dev make pkg-config libelf-dev zlib1g-dev git ca-certificates cargo:cargo rustc:rustc
+DYNAMIC_PACKAGES := libbpf-dev libzstd-dev
 TEST_PACKAGES := e2fsprogs xfsprogs btrfs-progs squashfs-tools squashfs-tools-ng xorriso erofs-utils casync mount util-linux attr python3 mandoc fio \
 	fuse3 mmdebstrap systemd-container libcap2-bin procps shellcheck g++ chromium strace \
 	cargo-fmt:rustfmt cargo-clippy:rust-clippy
@@ -47,8 +48,8 @@ ARM64_PACKAGES := qemu-system-arm qemu-efi-aarch64 qemu-user-static binfmt-suppo
 
 deps: deps-build deps-test
 
-deps-build deps-test deps-kernels deps-packages deps-live deps-arm64 deps-consumers:
-	@packaging/debian-deps $(if $(filter deps-live,$@),$(LIVE_PACKAGES))$(if $(filter deps-arm64,$@),$(ARM64_PACKAGES))$(if $(filter deps-consumers,$@),$(CONSUMER_PACKAGES))$(if $(filter deps-packages,$@),$(PACKAGE_PACKAGES))$(if $(filter deps-build,$@),$(BUILD_PACKAGES))$(if $(filter deps-test,$@),$(TEST_PACKAGES))$(if $(filter deps-kernels,$@),$(KERNEL_PACKAGES))
+deps-build deps-dynamic deps-test deps-kernels deps-packages deps-live deps-arm64 deps-consumers:
+	@packaging/debian-deps $(if $(filter deps-dynamic,$@),$(DYNAMIC_PACKAGES))$(if $(filter deps-live,$@),$(LIVE_PACKAGES))$(if $(filter deps-arm64,$@),$(ARM64_PACKAGES))$(if $(filter deps-consumers,$@),$(CONSUMER_PACKAGES))$(if $(filter deps-packages,$@),$(PACKAGE_PACKAGES))$(if $(filter deps-build,$@),$(BUILD_PACKAGES))$(if $(filter deps-test,$@),$(TEST_PACKAGES))$(if $(filter deps-kernels,$@),$(KERNEL_PACKAGES))
 
 # What building for the other machine takes. Debian's Rust has its library in a package, rustup's fetches its own.
 deps-cross: deps-build
@@ -65,6 +66,12 @@ build-lab: deps-build
 # Fetched and unpacked, so that REMAPPED finds them. What is missing, and needed, the build itself tells.
 crates: deps-build
 	$(CARGO) fetch --quiet --locked --target $(TRIPLE) || true
+
+# The same programs with libbpf, libelf, zlib and libzstd of the machine, as distributions build them: libbpf 1.4 or later, as Debian 13 has.
+# headstart-init links none of these, and is static in any case.
+DYNAMIC := target/dynamic/release
+build-dynamic: crates deps-dynamic
+	$(CARGO) build -j$(JOBS) --release --locked --target-dir target/dynamic -p headstart --no-default-features --features system-libs $(DYNAMIC_OPTIONS)
 
 # What is shipped. STATIC_OPTIONS are further options of cargo, which override those of .cargo/config.toml.
 # Cargo says where it made headstart-init, the program that is in it.
@@ -226,6 +233,7 @@ test-all: test test-kernels test-packages test-image test-reproducible test-cons
 	fuzz/run 360
 	tests/debian13/run
 	tests/debian13/run make lint
+	$(MAKE) test-dynamic
 	tests/debian13/run cargo test -j$(JOBS) --locked --workspace --no-run
 
 # The lists of `headstart export --for`, read by the code of the programs that they are for, which Go and cargo fetch.
@@ -249,6 +257,10 @@ test-kernels: build-static deps-kernels
 # Debian 13 is the one whose own Rust serves: the static binary is built in a minimal root of it, with its packages, and run there.
 test-debian13: deps-build deps-test
 	tests/debian13/run
+
+# The acceptance tests, in the same Debian, of the programs that link its libraries.
+test-dynamic: deps-build deps-test
+	tests/debian13/run sh -c 'make -s build-dynamic && HEADSTART_BIN=$$PWD/$(DYNAMIC)/headstart tests/acceptance/run'
 
 FUZZ_EACH ?= 60
 fuzz: deps-build deps-test

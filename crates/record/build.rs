@@ -29,8 +29,11 @@ fn pack(object: &[u8], dictionary: &[u8]) -> Vec<u8> {
 }
 
 fn compile(object: &Path, defines: &[&str]) {
-    // libbpf's own headers, from its build.
-    let headers = env::var_os("DEP_BPF_INCLUDE").expect("libbpf-sys tells where its headers are");
+    // libbpf's own headers: from its build, or where the machine has them.
+    let headers = match env::var_os("CARGO_FEATURE_VENDORED") {
+        Some(_) => env::var_os("DEP_BPF_INCLUDE").expect("libbpf-sys tells where its headers are"),
+        None => "/usr/include".into(),
+    };
     let arch = match env::var("CARGO_CFG_TARGET_ARCH").as_deref() {
         Ok("x86_64") => "x86",
         Ok("aarch64") => "arm64",
