@@ -112,6 +112,7 @@ impl Boot<'_> {
             alone: self.last.alone,
             control_every: self.config.boot.control_every,
             record_every,
+            exact_pages: self.config.boot.exact_pages,
             tidies: true,
         };
         let finished = Finished {

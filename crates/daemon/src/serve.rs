@@ -77,6 +77,8 @@ pub struct Options {
     pub control_every: u32,
     /// Whether they stay as frequent once a gain is shown.
     pub fixed_rate: bool,
+    /// Whether some starts are recorded exactly ([`headstart_start::config::Programs::exact_pages`]).
+    pub exact_pages: bool,
     /// A program whose start waited less than this for devices is not learned.
     pub least_wait: Duration,
     /// The directory that sums are told in, for who watches machines ([`crate::metrics`]).

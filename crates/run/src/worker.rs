@@ -10,6 +10,7 @@ use headstart_model::trace::EndReason;
 use headstart_model::{NamedFiles, Trace};
 use headstart_record::{RecordError, Recorder};
 use headstart_replay::{Forks, Options, Replay};
+use headstart_start::config;
 use headstart_start::deadline::{self, Deadline, LastLimit};
 use headstart_start::finish::{self, Finished, Rules};
 use headstart_start::keys::{self, StartKey};
@@ -167,6 +168,7 @@ fn finish(
         }),
         Err(_) => None,
     };
+    let configured = config::read(Path::new(config::FILE), &mut |line| notes.add(line)).programs;
     let finished = Finished {
         store,
         origin_unix_ns: job.origin.unix_ns,
@@ -179,7 +181,7 @@ fn finish(
             unfit: watch.went_ahead().then(|| AHEAD.into()),
             named: MountTable::read()
                 .map_or_else(|_| NamedFiles::default(), |mounts| arguments.named(&mounts)),
-            ..Rules::of_programs(*control_every)
+            ..Rules::of_programs(*control_every, configured.exact_pages)
         },
     };
     let outcome = finish::work(finished, notes)?;

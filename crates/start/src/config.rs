@@ -38,6 +38,9 @@ pub struct Boot {
     pub control_every: u32,
     /// Whether the recordings of boots hold what a chart shows beyond a trace.
     pub chart: bool,
+    /// Whether some starts are recorded while the kernel maps one page around a fault, which tells exactly which
+    /// pages they need: that is a setting of the whole machine (`docs/decisions/0014-exact-pages.md`).
+    pub exact_pages: bool,
 }
 
 /// `[programs]`.
@@ -47,6 +50,9 @@ pub struct Programs {
     pub control_every: u32,
     /// Whether starts are recorded only, and nothing is read ahead: for `headstart estimate`.
     pub observe: bool,
+    /// Whether some starts are recorded while the kernel maps one page around a fault, which tells exactly which
+    /// pages they need: that is a setting of the whole machine (`docs/decisions/0014-exact-pages.md`).
+    pub exact_pages: bool,
     /// The directory that the daemon writes its file of sums into; `None` for nowhere.
     pub metrics: Option<PathBuf>,
 }
@@ -59,6 +65,7 @@ impl Default for Boot {
             exclude: exclude.map(String::from).to_vec(),
             control_every: 10,
             chart: false,
+            exact_pages: false,
         }
     }
 }
@@ -68,6 +75,7 @@ impl Default for Programs {
         Programs {
             control_every: 10,
             observe: false,
+            exact_pages: false,
             metrics: None,
         }
     }
@@ -115,6 +123,7 @@ fn parse(text: &str, tell: &mut dyn FnMut(String)) -> Result<Config, String> {
         }),
         control_every: keys.value("control_every", default.control_every, |_| Ok(())),
         chart: keys.value("chart", default.chart, |_| Ok(())),
+        exact_pages: keys.value("exact_pages", default.exact_pages, |_| Ok(())),
     };
     keys.end();
 
@@ -123,6 +132,7 @@ fn parse(text: &str, tell: &mut dyn FnMut(String)) -> Result<Config, String> {
     let programs = Programs {
         control_every: keys.value("control_every", default.control_every, |_| Ok(())),
         observe: keys.value("observe", default.observe, |_| Ok(())),
+        exact_pages: keys.value("exact_pages", default.exact_pages, |_| Ok(())),
         metrics: keys.value("metrics", default.metrics, |path| {
             path.as_deref().map_or(Ok(()), absolute)
         }),
@@ -218,7 +228,14 @@ mod tests {
         let text = include_str!("../../../packaging/headstart.toml");
         assert_eq!(read_text(text), (Config::default(), Vec::new()));
         let mut said = text.to_owned();
-        for key in ["exclude", "control_every", "chart", "observe", "metrics"] {
+        for key in [
+            "exclude",
+            "control_every",
+            "chart",
+            "exact_pages",
+            "observe",
+            "metrics",
+        ] {
             said = said.replace(&format!("# {key} ="), &format!("{key} ="));
         }
         let (mut config, told) = read_text(&said);
@@ -229,15 +246,25 @@ mod tests {
 
     #[test]
     fn each_key_counts_and_what_is_not_said_has_its_default() {
-        let text = "[boot]\nexclude = [\"/srv/cache\"]\nchart = true\n[programs]\ncontrol_every = 0\nobserve = true\nmetrics = \"/m\"\n";
+        let text = "[boot]\nexclude = [\"/srv/cache\"]\nchart = true\nexact_pages = true\n\
+                    [programs]\ncontrol_every = 0\nobserve = true\nexact_pages = true\nmetrics = \"/m\"\n";
         let (config, told) = read_text(text);
         assert!(told.is_empty(), "{told:?}");
         assert_eq!(config.boot.excluded(Path::new("/state")).len(), 2);
-        assert_eq!((config.boot.control_every, config.boot.chart), (10, true));
-        assert_eq!(
-            (config.programs.control_every, config.programs.observe),
-            (0, true)
-        );
+        let Boot {
+            control_every,
+            chart,
+            exact_pages,
+            ..
+        } = config.boot;
+        assert_eq!((control_every, chart, exact_pages), (10, true, true));
+        let Programs {
+            control_every,
+            observe,
+            exact_pages,
+            ..
+        } = config.programs;
+        assert_eq!((control_every, observe, exact_pages), (0, true, true));
         assert_eq!(config.programs.metrics, Some("/m".into()));
     }
 
@@ -252,8 +279,8 @@ mod tests {
         assert_eq!(told.len(), 3, "{told:?}");
         for (name, known) in [
             ("program", "boot, programs"),
-            ("boot.excluded", "exclude, control_every, chart"),
-            ("programs.hold", "control_every, observe, metrics"),
+            ("boot.excluded", "exclude, control_every, chart, exact_pages"),
+            ("programs.hold", "control_every, observe, exact_pages, metrics"),
         ] {
             let line = format!(": {name} is unknown and ignored; known are {known}");
             assert!(told.iter().any(|said| said.ends_with(&line)), "{line}: {told:?}");

@@ -74,14 +74,16 @@ pub struct Rules {
     pub control_every: u32,
     /// One known start with a replay in so many is recorded.
     pub record_every: u32,
+    /// Whether some of its next starts may be recorded exactly ([`crate::config::Programs::exact_pages`]).
+    pub exact_pages: bool,
     /// Whether all keys are looked at, for what is too old or too much. Who finishes many starts does that
     /// for them together.
     pub tidies: bool,
 }
 
 impl Rules {
-    /// Those of programs.
-    pub fn of_programs(control_every: u32) -> Rules {
+    /// Those of programs: how many are controls, and whether some are recorded exactly.
+    pub fn of_programs(control_every: u32, exact_pages: bool) -> Rules {
         Rules {
             policy: Policy::Decay,
             exclude: DEFAULT_EXCLUDE.iter().map(|path| (*path).into()).collect(),
@@ -91,6 +93,7 @@ impl Rules {
             alone: None,
             control_every,
             record_every: 1,
+            exact_pages,
             tidies: true,
         }
     }
@@ -285,7 +288,8 @@ impl Finished<'_> {
                     profile.exact_at = profile.runs;
                 }
                 // Where it cannot be, no start is recorded for it.
-                due.exact = Some(exact_is_due(&profile, &trace) && fault_around::is_possible());
+                let is_due = self.rules.exact_pages && exact_is_due(&profile, &trace);
+                due.exact = Some(is_due && fault_around::is_possible());
                 due.record_in = next_record_in(
                     Turns::default(),
                     &outcome,

@@ -96,6 +96,7 @@ impl Finisher {
         let finishing = Finishing {
             store: options.store.clone(),
             control_every: options.control_every,
+            exact_pages: options.exact_pages,
             metrics: options.metrics.clone(),
             sums: Metrics::default(),
             failed: None,
@@ -141,6 +142,7 @@ impl Finisher {
 struct Finishing {
     store: Store,
     control_every: u32,
+    exact_pages: bool,
     metrics: Option<PathBuf>,
     sums: Metrics,
     /// Why the last start could not be kept.
@@ -207,7 +209,11 @@ impl Finishing {
         let deadline = Deadline::arm(deadline::FINISH);
         let mut notes = Notes::default();
         let program = ended.program;
-        match finish(&self.store, self.control_every, ended, &mut self.dead, &mut notes) {
+        let rules = Rules {
+            tidies: false,
+            ..Rules::of_programs(self.control_every, self.exact_pages)
+        };
+        match finish(&self.store, rules, ended, &mut self.dead, &mut notes) {
             Ok(Done::NotKept) => self.shared.state.ignore(program, IGNORED),
             Ok(done) => {
                 if done == Done::InMemory {
@@ -276,7 +282,7 @@ enum Done {
 
 fn finish(
     store: &Store,
-    control_every: u32,
+    rules: Rules,
     ended: Ended,
     dead: &mut DeadMounts,
     notes: &mut Notes,
@@ -307,9 +313,8 @@ fn finish(
         recorded: Some(trace),
         ended: ended.ended,
         rules: Rules {
-            tidies: false,
             named: mounts().map_or_else(|_| NamedFiles::default(), |mounts| ended.arguments.named(&mounts)),
-            ..Rules::of_programs(control_every)
+            ..rules
         },
     };
     work(finished, notes)?;

@@ -455,6 +455,7 @@ mod tests {
             store,
             control_every: 10,
             fixed_rate: false,
+            exact_pages: false,
             least_wait: Duration::ZERO,
             metrics: None,
             control: None,

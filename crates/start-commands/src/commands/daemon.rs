@@ -62,6 +62,7 @@ pub fn run(args: Args, state: Option<PathBuf>) -> Result<()> {
             false => args.control_every.unwrap_or(configured.control_every),
         },
         fixed_rate: configured.observe || args.control_every.is_some(),
+        exact_pages: configured.exact_pages,
         least_wait: Duration::from_millis(args.least_wait),
         metrics: args.metrics.or(configured.metrics),
         control: control.context("cannot serve the control socket")?,
