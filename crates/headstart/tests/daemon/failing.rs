@@ -37,7 +37,7 @@ fn a_daemon_killed_at_any_moment_leaves_its_state_whole() {
     let fs = disk(&["one"]);
     let one = key(&fs, "one");
     let mut chance = 4711u64;
-    for _ in 0..rounds(15, 200) {
+    for _ in 0..rounds(8, 200) {
         let mut daemon = Daemon::start(&case);
         evict(&files(&fs, "one"));
         let child = printing(&fs);
