@@ -282,7 +282,7 @@ fn devices_table(devices: &[DeviceCheck]) -> Table {
     let mut table = Table::new(&[
         "mounted at",
         "type",
-        "class",
+        "answers like",
         ">latency",
         ">bandwidth",
         ">depth",
