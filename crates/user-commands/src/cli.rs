@@ -1,7 +1,7 @@
 //! The whole command line, of all programs of the package: help, man pages and completions are made of it.
 
 use crate::commands::{
-    apps, bench, chart, compare, diff, doctor, estimate, explain, export, floor, forget, keys, learn, plan,
+    apps, bench, chart, compare, diff, doctor, estimate, explain, export, floor, forget, hydrate, keys, learn, plan,
     profile, replay, report_bug, show, status,
 };
 use clap::Subcommand;
@@ -15,6 +15,7 @@ pub(crate) enum Command {
     Learn(learn::Args),
     Plan(plan::Args),
     Replay(replay::Args),
+    Hydrate(hydrate::Args),
     Show(show::Args),
     Explain(explain::Args),
     Diff(diff::Args),

@@ -128,7 +128,7 @@ pub fn read(text: &[u8], checks: &mut [Check; MOST_CHECKS], ranges: &mut [Span])
                 read.ranges += 1;
                 Stage::Ranges
             }
-            (Stage::Checks | Stage::Ranges, b"end") => Stage::End,
+            (Stage::Checks | Stage::Ranges, _) if word == LAST_LINE.as_bytes() => Stage::End,
             (Stage::End, _) => return Err(wrong("something behind the end")),
             (Stage::Uuid, _) => return Err(wrong("`uuid` belongs here")),
             (Stage::Size, _) => return Err(wrong("`size` belongs here")),
