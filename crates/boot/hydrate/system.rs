@@ -14,6 +14,7 @@ const O_CLOEXEC: usize = 0o2000000;
 const O_DIRECT: usize = 0o40000;
 #[cfg(target_arch = "aarch64")]
 const O_DIRECT: usize = 0o200000;
+const F_SETFL: usize = 4;
 const S_IFMT: u16 = 0o170000;
 const S_IFREG: u16 = 0o100000;
 const S_IFBLK: u16 = 0o60000;
@@ -135,9 +136,14 @@ pub struct Device {
 
 /// Opens a block device.
 pub fn open_device(path: &CStr) -> Result<Device, Why> {
-    let descriptor = open(path, O_DIRECT)?;
+    let descriptor = open(path, 0)?;
     if kind(descriptor)? != S_IFBLK {
         return Err(Why::No("it is no block device: name that of the volume"));
+    }
+    // SAFETY: changes a flag of a descriptor of this process.
+    let direct = unsafe { call(syscall::FCNTL, [descriptor, F_SETFL, O_DIRECT, 0, 0]) };
+    if direct < 0 {
+        return Err(Why::Errno(direct));
     }
     let mut size = 0u64;
     let arguments = [descriptor, BLKGETSIZE64, &raw mut size as usize, 0, 0];
