@@ -139,7 +139,11 @@ fn hydrate(arguments: &Arguments) -> ! {
             Part::Text(b": "),
             Part::Text(wrong.what.as_bytes()),
             Part::Text(b": "),
-            Part::Quoted(text.split(|byte| *byte == b'\n').nth(wrong.line - 1).unwrap_or_default()),
+            Part::Quoted(
+                text.split(|byte| *byte == b'\n')
+                    .nth(wrong.line - 1)
+                    .unwrap_or_default(),
+            ),
             Part::Text(ANEW.as_bytes()),
         ]),
     };
@@ -218,7 +222,11 @@ fn hydrate(arguments: &Arguments) -> ! {
 
 /// What was done, in one line.
 fn report(line: &mut Line, json: bool, device: Part<'_>, touches: u64, done: &workers::Done, ms: u64) {
-    let seconds = [Part::Number(ms / 1000), Part::Text(b"."), Part::Thousandths(ms % 1000)];
+    let seconds = [
+        Part::Number(ms / 1000),
+        Part::Text(b"."),
+        Part::Thousandths(ms % 1000),
+    ];
     let parts: &[Part<'_>] = match json {
         true => &[
             Part::Text(b"{\"blocks\":"),

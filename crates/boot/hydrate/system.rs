@@ -62,7 +62,14 @@ pub fn end(status: usize) -> ! {
 
 /// Memory that processes which are forked from now on share, all zeros.
 pub fn map<T>() -> Option<&'static mut T> {
-    let arguments = [0, size_of::<T>(), PROT_READ_WRITE, MAP_SHARED_ANONYMOUS, usize::MAX, 0];
+    let arguments = [
+        0,
+        size_of::<T>(),
+        PROT_READ_WRITE,
+        MAP_SHARED_ANONYMOUS,
+        usize::MAX,
+        0,
+    ];
     // SAFETY: new memory, at a place that the kernel chooses.
     let place = unsafe { call_with_six(syscall::MMAP, arguments) };
     if place < 0 {

@@ -175,7 +175,12 @@ impl Work {
             }
             let mut words = [0u8; 64];
             // SAFETY: room for so many bytes.
-            let count = unsafe { call(syscall::READ, [told, words.as_mut_ptr() as usize, words.len(), 0, 0]) };
+            let count = unsafe {
+                call(
+                    syscall::READ,
+                    [told, words.as_mut_ptr() as usize, words.len(), 0, 0],
+                )
+            };
             for word in words.iter().take(usize::try_from(count).unwrap_or(0)) {
                 match word {
                     &ENDED => team.working -= 1,
@@ -276,7 +281,9 @@ impl Work {
         // SAFETY: `length` is a block's or a check's, neither of which is larger than the buffer.
         let read = unsafe { call(syscall::PREAD64, arguments) };
         if read != length as isize {
-            shared.errno.store(read.min(0).unsigned_abs() as u64, Ordering::Relaxed);
+            shared
+                .errno
+                .store(read.min(0).unsigned_abs() as u64, Ordering::Relaxed);
             shared.errors.fetch_add(1, Ordering::Relaxed);
             return None;
         }
@@ -313,7 +320,9 @@ impl Team {
         // SAFETY: no arguments.
         let parent = unsafe { call(syscall::GETPID, [0; 5]) };
         for _ in 0..many {
-            let Some(place) = self.processes.get_mut(self.count) else { return };
+            let Some(place) = self.processes.get_mut(self.count) else {
+                return;
+            };
             // SAFETY: forks; memory is not shared, but for what was mapped so.
             let process = unsafe { call(syscall::CLONE, [SIGCHLD, 0, 0, 0, 0]) };
             if process == 0 {

@@ -67,7 +67,9 @@ impl Device<'_> {
             .trim()
             .parse()
             .ok();
-        let size = sectors.and_then(|sectors| sectors.checked_mul(512)).context(path)?;
+        let size = sectors
+            .and_then(|sectors| sectors.checked_mul(512))
+            .context(path)?;
         Ok(Device { node, number, size })
     }
 }
@@ -107,7 +109,10 @@ fn known(kept: &KeyDir) -> Result<(Profile, Vec<RecordedMetadata>)> {
     let own = kept.profile().or_tell(|line| complain(&line));
     let imported = || kept.imported()?.1.profile().or_tell(|line| complain(&line));
     let Some(profile) = own.or_else(imported) else {
-        bail!("nothing was learned of {} yet: `headstart status` says why", kept.key());
+        bail!(
+            "nothing was learned of {} yet: `headstart status` says why",
+            kept.key()
+        );
     };
     let mut recorded = Vec::new();
     for path in kept.traces() {
@@ -126,12 +131,18 @@ fn index(machine: &mut Machine, device: &Device<'_>, kept: &KeyDir) -> Result<us
         .position(|it| (it.major, it.minor) == device.number);
     let Some(index) = found else {
         let others = machine.devices.iter().filter(|it| !it.node.as_bytes().is_empty());
-        let others: Vec<String> = others.map(|it| format!("{} ({})", it.node, it.mount_point)).collect();
+        let others: Vec<String> = others
+            .map(|it| format!("{} ({})", it.node, it.mount_point))
+            .collect();
         bail!(
             "{} needs nothing of a file system that is mounted from {}; it needs {}",
             kept.key(),
             device.node.display(),
-            if others.is_empty() { "no other either".into() } else { others.join(", ") }
+            if others.is_empty() {
+                "no other either".into()
+            } else {
+                others.join(", ")
+            }
         );
     };
     let planned = &mut machine.devices[index];
@@ -189,7 +200,11 @@ impl<'a> Listing<'a> {
         let xfs = match facts.fstype == "xfs" {
             true => {
                 let block = raw.read(0, BLOCK as usize).with_context(name)?;
-                Some(Geometry::parse(block).map_err(anyhow::Error::msg).with_context(name)?)
+                Some(
+                    Geometry::parse(block)
+                        .map_err(anyhow::Error::msg)
+                        .with_context(name)?,
+                )
             }
             false => None,
         };
@@ -226,12 +241,17 @@ impl<'a> Listing<'a> {
                 continue;
             };
             self.add_inodes(&file.path, &facts);
-            let Some(facts) = facts.get(&file.path).filter(|_| request.kind == RequestKind::Data) else {
+            let Some(facts) = facts
+                .get(&file.path)
+                .filter(|_| request.kind == RequestKind::Data)
+            else {
                 continue;
             };
             let bytes = request.offset..request.offset.saturating_add(request.length);
             let ranges = &mut self.ranges;
-            on_device(&bytes, &facts.extents, |at| ranges.ask_for(at.start, at.end - at.start));
+            on_device(&bytes, &facts.extents, |at| {
+                ranges.ask_for(at.start, at.end - at.start)
+            });
             self.check(facts, request.offset)?;
         }
         Ok(())
@@ -258,7 +278,9 @@ impl<'a> Listing<'a> {
                 continue;
             }
             let opened = open_checked(&self.mounts, path, &Expect::default());
-            let blocks = opened.ok().and_then(|opened| directory_blocks(opened.fd.as_fd()).ok());
+            let blocks = opened
+                .ok()
+                .and_then(|opened| directory_blocks(opened.fd.as_fd()).ok());
             for (start, length) in blocks.unwrap_or_default() {
                 self.ranges.ask_for(start, length);
             }
@@ -283,7 +305,9 @@ impl<'a> Listing<'a> {
         let Ok(opened) = open_checked(&self.mounts, path, &Expect::default()) else {
             return Ok(());
         };
-        if File::from(opened.fd).read_exact_at(&mut in_file, begin).is_err() || in_file.iter().all(|it| *it == 0) {
+        if File::from(opened.fd).read_exact_at(&mut in_file, begin).is_err()
+            || in_file.iter().all(|it| *it == 0)
+        {
             return Ok(());
         }
         self.compared.insert(facts.path.clone());
@@ -324,10 +348,12 @@ impl<'a> Listing<'a> {
             ),
             (false, _) => {}
         }
-        let ranges = self
-            .ranges
-            .finish()
-            .map_err(|what| anyhow::anyhow!("{}: more is needed than a list can say: {what}", self.device.node.display()))?;
+        let ranges = self.ranges.finish().map_err(|what| {
+            anyhow::anyhow!(
+                "{}: more is needed than a list can say: {what}",
+                self.device.node.display()
+            )
+        })?;
         Ok(RangeList {
             volume: self.volume,
             checks,

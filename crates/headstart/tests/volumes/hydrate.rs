@@ -2,8 +2,8 @@
 //! record.
 
 use crate::common::{Case, Ran, can_record, finish};
-use headstart_model::range_list::text::{MOST_BYTES, Span};
 use headstart_model::range_list::RangeList;
+use headstart_model::range_list::text::{MOST_BYTES, Span};
 use headstart_system::testing::{LoopFs, Reads, Spec, can_mount};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -25,7 +25,9 @@ struct Volume {
 fn noise(seed: usize, length: usize) -> Vec<u8> {
     let mut state = seed as u64 * 7 + 1;
     let step = || {
-        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        state = state
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
         (state >> 33) as u8
     };
     std::iter::repeat_with(step).take(length).collect()
@@ -59,7 +61,10 @@ impl Volume {
                 std::fs::create_dir_all(&directory)?;
                 std::fs::write(directory.join(format!("f{file}")), noise(file, 300_000))?;
                 // What nobody needs lies between.
-                std::fs::write(directory.join(format!("unused{file}")), noise(file + 1000, 300_000))?;
+                std::fs::write(
+                    directory.join(format!("unused{file}")),
+                    noise(file + 1000, 300_000),
+                )?;
             }
             std::os::unix::fs::symlink("usr/d1/f1", root.join("link"))
         });
@@ -73,7 +78,10 @@ impl Volume {
         let ran = case.headstart(&["plan", "--ranges-of", &node, "k", "-o", "list"]);
         assert_eq!((ran.code(), &*ran.err), (0, ""));
         let list = RangeList::parse(&std::fs::read(case.path("list")).unwrap()).unwrap();
-        assert_eq!(case.headstart(&["plan", "--ranges-of", &node, "k"]).out, list.to_string());
+        assert_eq!(
+            case.headstart(&["plan", "--ranges-of", &node, "k"]).out,
+            list.to_string()
+        );
         disk.unmount();
         Volume { case, disk, list }
     }
@@ -105,7 +113,13 @@ impl Loop {
     fn reads(&self) -> Reads {
         let name = self.0.rsplit('/').next().unwrap();
         let stat = std::fs::read_to_string(format!("/sys/block/{name}/stat")).unwrap();
-        let field = |index| stat.split_whitespace().nth(index).unwrap().parse::<u64>().unwrap();
+        let field = |index| {
+            stat.split_whitespace()
+                .nth(index)
+                .unwrap()
+                .parse::<u64>()
+                .unwrap()
+        };
         Reads {
             requests: field(0),
             bytes: field(2) * 512,
@@ -158,7 +172,10 @@ fn is_all_in_the_list(fstype: &'static str, options: &str) {
     mounted(&device.0);
     let copied = std::panic::catch_unwind(|| {
         let unused = std::fs::read(mount.join("usr/d0/unused0"));
-        assert!(unused.map_or(true, |bytes| bytes != noise(1000, 300_000)), "all is there");
+        assert!(
+            unused.map_or(true, |bytes| bytes != noise(1000, 300_000)),
+            "all is there"
+        );
         output(&mount)
     });
     assert!(Command::new("umount").arg(&mount).status().unwrap().success());
@@ -200,7 +217,12 @@ fn hydrate_touches_its_volume_and_refuses_others() {
     file.read_exact_at(&mut byte, check.span.start + 5).unwrap();
     file.write_all_at(&[!byte[0]], check.span.start + 5).unwrap();
     let (ran, reads) = volume.hydrate(&image, "list");
-    ran.refused(&[&check.span.start.to_string(), "list", "are not those", "--ranges-of"]);
+    ran.refused(&[
+        &check.span.start.to_string(),
+        "list",
+        "are not those",
+        "--ranges-of",
+    ]);
     assert!(reads.requests <= 30, "{reads:?}");
     file.write_all_at(&byte, check.span.start + 5).unwrap();
 
@@ -231,7 +253,9 @@ fn hydrate_touches_its_volume_and_refuses_others() {
     rustix::fs::mkfifoat(rustix::fs::CWD, volume.case.path("fifo"), rustix::fs::Mode::RUSR).unwrap();
     hydrate("fifo", &node).refused(&["fifo", "no regular file"]);
     for seconds in ["0", "3601", "x", "-1"] {
-        let ran = volume.case.headstart(&["hydrate", "list", &node, "--seconds", seconds]);
+        let ran = volume
+            .case
+            .headstart(&["hydrate", "list", &node, "--seconds", seconds]);
         assert_eq!(ran.code(), 2, "{seconds}");
     }
 }
@@ -247,7 +271,11 @@ fn a_list_is_of_a_device_that_has_files_of_the_key() {
     File::create(&other).unwrap().set_len(1 << 20).unwrap();
     let other = Loop::new(&other);
     let plan = |words: &[&str]| volume.case.headstart(&[&["plan", "--ranges-of"], words].concat());
-    plan(&[&other.0, "k"]).refused(&[&other.0, "needs nothing", &volume.disk.node().display().to_string()]);
+    plan(&[&other.0, "k"]).refused(&[
+        &other.0,
+        "needs nothing",
+        &volume.disk.node().display().to_string(),
+    ]);
     plan(&["/dev/null", "k"]).refused(&["/dev/null", "no block device"]);
     plan(&["/nowhere", "k"]).refused(&["/nowhere"]);
     plan(&[&other.0, "unknown"]).refused(&["unknown", "headstart status"]);
@@ -262,20 +290,46 @@ fn hostile_lists_are_refused_soon() {
     let case = Case::new();
     let begin = "headstart-ranges 1\nuuid 30313233-3435-3637-3839-616263646566\nsize 9223372036854775807\nblock 512\n";
     let ranges = |count: u64, step: u64, length: u64| -> String {
-        (0..count).map(|n| format!("range {} {length}\n", n * step)).collect()
+        (0..count)
+            .map(|n| format!("range {} {length}\n", n * step))
+            .collect()
     };
     let huge = "range 0 512\n".repeat(10_000_000);
     let cases = [
         ("ten million", huge, "more than 4194304 bytes"),
-        ("many", ranges(65_537, 1024, 512), "line 65541: more than 65536 ranges"),
-        ("all overlap", "range 512 512\n".repeat(65_536) + "end\n", "at 512 and 512 overlap"),
+        (
+            "many",
+            ranges(65_537, 1024, 512),
+            "line 65541: more than 65536 ranges",
+        ),
+        (
+            "all overlap",
+            "range 512 512\n".repeat(65_536) + "end\n",
+            "at 512 and 512 overlap",
+        ),
         ("they overlap", ranges(65_536, 512, 1024) + "end\n", "overlap"),
-        ("too long", "range 0 9223372036854775296\nend\n".into(), "more than 1 GiB"),
-        ("beyond", "range 9223372036854775296 1024\nend\n".into(), "beyond the end"),
-        ("no number", "range 18446744073709551616 512\nend\n".into(), "no offset"),
+        (
+            "too long",
+            "range 0 9223372036854775296\nend\n".into(),
+            "more than 1 GiB",
+        ),
+        (
+            "beyond",
+            "range 9223372036854775296 1024\nend\n".into(),
+            "beyond the end",
+        ),
+        (
+            "no number",
+            "range 18446744073709551616 512\nend\n".into(),
+            "no offset",
+        ),
         ("cut off", ranges(1000, 1024, 512), "no `end`"),
         // Read to its end: what is wrong is the device.
-        ("the largest", ranges(65_536, 1 << 20, 16 << 10) + "end\n", "/dev/null"),
+        (
+            "the largest",
+            ranges(65_536, 1 << 20, 16 << 10) + "end\n",
+            "/dev/null",
+        ),
     ];
     assert!(MOST_BYTES < 10_000_000);
     for (name, lines, expected) in cases {

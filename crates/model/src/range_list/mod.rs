@@ -108,7 +108,11 @@ impl Ranges {
         let mut near: Vec<u64> = Vec::new();
         // The one that begins before may reach up to here.
         let before = self.found.range(..from).next_back();
-        near.extend(before.filter(|(_, (behind, _))| *behind >= from).map(|(at, _)| *at));
+        near.extend(
+            before
+                .filter(|(_, (behind, _))| *behind >= from)
+                .map(|(at, _)| *at),
+        );
         let to = end.saturating_add(self.hole);
         near.extend(self.found.range(from..=to).map(|(at, _)| *at));
         for at in near {
@@ -145,7 +149,9 @@ impl Ranges {
 }
 
 fn round_up(value: u64, block: u64) -> u64 {
-    value.checked_next_multiple_of(block).unwrap_or(u64::MAX / block * block)
+    value
+        .checked_next_multiple_of(block)
+        .unwrap_or(u64::MAX / block * block)
 }
 
 #[cfg(test)]

@@ -19,7 +19,11 @@ fn list() -> RangeList {
             span: span(8192, 4096),
             crc: 0xDEAD_BEEF,
         }],
-        ranges: vec![span(1 << 20, 8192), span(0, 4096), span(8 * (1 << 30) - 4096, 4096)],
+        ranges: vec![
+            span(1 << 20, 8192),
+            span(0, 4096),
+            span(8 * (1 << 30) - 4096, 4096),
+        ],
     }
 }
 
@@ -40,16 +44,28 @@ fn what_is_wrong_is_said_with_its_line() {
     let cases = [
         ("ranges 1", "ranges 2", "line 1: only version 1"),
         ("headstart-ranges 1", "#!/bin/sh", "line 1: it does not begin"),
-        ("headstart-ranges 1", "headstart-ranges 1 2", "line 1: only version 1"),
+        (
+            "headstart-ranges 1",
+            "headstart-ranges 1 2",
+            "line 1: only version 1",
+        ),
         ("30313233-3435", "3031323-33435", "line 2: no UUID"),
         ("30313233", "3031323G", "line 2: no UUID"),
         ("uuid", "UUID", "line 2: `uuid`"),
-        ("size 8589934592", "size 99999999999999999999", "line 3: no number"),
+        (
+            "size 8589934592",
+            "size 99999999999999999999",
+            "line 3: no number",
+        ),
         ("size 8589934592", "size ", "line 3: no number"),
         ("size 8589934592", "size 4096", "line 5: it reaches beyond"),
         ("block 4096", "block 4095", "line 4: no power of two"),
         ("block 4096", "block 0", "line 4: no power of two"),
-        ("block 4096", "block 65536", "line 5: offset and length are multiples"),
+        (
+            "block 4096",
+            "block 65536",
+            "line 5: offset and length are multiples",
+        ),
         ("4096 deadbeef", "69632 deadbeef", "line 5: a check of more"),
         ("deadbeef", "deadbee", "line 5: no CRC-32"),
         ("deadbeef", "deadbeef x", "line 5: more words"),
@@ -57,9 +73,21 @@ fn what_is_wrong_is_said_with_its_line() {
         ("range 1048576 8192", "range 1048576", "line 6: no length"),
         ("range 1048576 8192", "range 1048576 0", "line 6: no length"),
         ("range 1048576 8192", "range -1 8192", "line 6: no offset"),
-        ("range 1048576 8192", "range 9223372036854771712 8192", "line 6: it reaches beyond"),
-        ("range 1048576 8192", "range 0 1073745920", "line 6: with this range"),
-        ("range 1048576 8192", "range 0 8192", "the ranges at 0 and 0 overlap"),
+        (
+            "range 1048576 8192",
+            "range 9223372036854771712 8192",
+            "line 6: it reaches beyond",
+        ),
+        (
+            "range 1048576 8192",
+            "range 0 1073745920",
+            "line 6: with this range",
+        ),
+        (
+            "range 1048576 8192",
+            "range 0 8192",
+            "the ranges at 0 and 0 overlap",
+        ),
         ("end\n", "", "line 9: it was cut off"),
         ("end\n", "end\nrange 0 4096\n", "line 10: something behind"),
     ];
@@ -69,11 +97,24 @@ fn what_is_wrong_is_said_with_its_line() {
         let error = RangeList::parse(changed.as_bytes()).unwrap_err();
         assert!(error.starts_with(expected), "{to:?}: {error}");
     }
-    let many = text.replace("check 8192 4096 deadbeef\n", &"check 8192 4096 deadbeef\n".repeat(17));
-    assert!(RangeList::parse(many.as_bytes()).unwrap_err().contains("more than 16 checks"));
-    let many: String = (0..=MOST_RANGES).map(|n| format!("range {} 4096\n", n * 8192)).collect();
+    let many = text.replace(
+        "check 8192 4096 deadbeef\n",
+        &"check 8192 4096 deadbeef\n".repeat(17),
+    );
+    assert!(
+        RangeList::parse(many.as_bytes())
+            .unwrap_err()
+            .contains("more than 16 checks")
+    );
+    let many: String = (0..=MOST_RANGES)
+        .map(|n| format!("range {} 4096\n", n * 8192))
+        .collect();
     let many = text.replace("range 0 4096\n", &many);
-    assert!(RangeList::parse(many.as_bytes()).unwrap_err().contains("more than 65536"));
+    assert!(
+        RangeList::parse(many.as_bytes())
+            .unwrap_err()
+            .contains("more than 65536")
+    );
     for length in 0..text.len() - 4 {
         assert!(RangeList::parse(&text.as_bytes()[..length]).is_err(), "{length}");
     }
@@ -125,14 +166,7 @@ fn each_chunk_is_touched_once_large_ones_first() {
     ];
     let count = touches(&ranges, &mut room);
     let found: Vec<(u64, u32)> = room[..count].iter().map(|it| (it.offset >> 10, it.lap)).collect();
-    let expected = [
-        (600, 0),
-        (1024, 0),
-        (0, 0),
-        (1020, 1),
-        (64, 1),
-        (128, 1),
-    ];
+    let expected = [(600, 0), (1024, 0), (0, 0), (1020, 1), (64, 1), (128, 1)];
     assert_eq!(found, expected);
 }
 

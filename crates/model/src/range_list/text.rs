@@ -123,7 +123,9 @@ pub fn read(text: &[u8], checks: &mut [Check; MOST_CHECKS], ranges: &mut [Span])
                 if total > MOST_IN_ALL {
                     return Err(wrong("with this range it has more than 1 GiB"));
                 }
-                let place = ranges.get_mut(read.ranges).ok_or(wrong("more than 65536 ranges"))?;
+                let place = ranges
+                    .get_mut(read.ranges)
+                    .ok_or(wrong("more than 65536 ranges"))?;
                 *place = span;
                 read.ranges += 1;
                 Stage::Ranges

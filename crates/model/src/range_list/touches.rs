@@ -28,7 +28,9 @@ pub fn touches(ranges: &[Span], touches: &mut [Touch]) -> usize {
         let mut offset = range.start;
         let end = range.start.saturating_add(range.length);
         while offset < end {
-            let Some(touch) = touches.get_mut(count) else { break };
+            let Some(touch) = touches.get_mut(count) else {
+                break;
+            };
             *touch = Touch {
                 offset,
                 lap: 1,
@@ -58,7 +60,9 @@ fn first_of_each(touches: &mut [Touch], chunk: u64) -> usize {
     touches.sort_unstable_by_key(|touch| (touch.offset / chunk, touch.order));
     let (mut kept, mut last) = (0, None);
     for index in 0..touches.len() {
-        let Some(touch) = touches.get(index).copied() else { break };
+        let Some(touch) = touches.get(index).copied() else {
+            break;
+        };
         if last != Some(touch.offset / chunk) {
             last = Some(touch.offset / chunk);
             if let Some(place) = touches.get_mut(kept) {

@@ -73,7 +73,11 @@ pub fn directory_blocks(fd: BorrowedFd<'_>) -> io::Result<Vec<(u64, u64)>> {
     // SAFETY: the kernel writes as many structures as the first says that there are.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), XFS_IOC_GETBMAP as _, maps.as_mut_ptr()) }.into())?;
     let found = usize::try_from(maps[0].entries).unwrap_or(0);
-    let bytes = |sectors: i64| u64::try_from(sectors).ok().map(|sectors| sectors.saturating_mul(SECTOR));
+    let bytes = |sectors: i64| {
+        u64::try_from(sectors)
+            .ok()
+            .map(|sectors| sectors.saturating_mul(SECTOR))
+    };
     // A hole is at -1.
     let places = maps.iter().skip(1).take(found);
     Ok(places

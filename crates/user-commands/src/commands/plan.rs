@@ -102,7 +102,11 @@ fn list(args: &Args, device: &Path, store: &Store) -> Result<()> {
     }
     let listed = Listed {
         list: args.output.clone(),
-        ranges: list.ranges.iter().map(|range| [range.start, range.length]).collect(),
+        ranges: list
+            .ranges
+            .iter()
+            .map(|range| [range.start, range.length])
+            .collect(),
         bytes: list.bytes(),
         checks: list.checks.len(),
     };
@@ -138,11 +142,7 @@ fn plan(args: &Args, profile: &Path, output: &Path, store: &Store) -> Result<()>
         ..PlanOptions::new(now_unix_ns())
     };
     let draft = headstart_plan::plan(&profile, &machine, &metadata, &options);
-    let file = PlanFile::new(
-        draft
-            .to_bytes()
-            .with_context(|| output.display().to_string())?,
-    );
+    let file = PlanFile::new(draft.to_bytes().with_context(|| output.display().to_string())?);
     write_whole(output, file.bytes())?;
     let plan = file.plan().with_context(|| output.display().to_string())?;
     let (_, data_bytes, bridged_bytes) = issued(&plan, RequestKind::Data);

@@ -284,7 +284,10 @@ mod tests {
         // In the second group, block 8, the fifth inode: 8 inodes of 512 bytes a block, 64 in a chunk.
         let number = (1 << 16 | 8) << 3 | 5;
         let (start, length) = ((50_000 + 8) * 4096, 64 * 512);
-        assert_eq!(geometry().inodes_around(number), Some(ByteRange { start, length }));
+        assert_eq!(
+            geometry().inodes_around(number),
+            Some(ByteRange { start, length })
+        );
         assert_eq!(geometry().inodes_around(u64::MAX), None);
     }
 

@@ -167,7 +167,9 @@ impl Device {
             unsaid.add("not on the device of --tree", used.path());
         }
         for piece in needed.pieces() {
-            on_device(&piece.bytes, extents[piece.file].unwrap_or_default(), |at| ranges.push(at));
+            on_device(&piece.bytes, extents[piece.file].unwrap_or_default(), |at| {
+                ranges.push(at)
+            });
             if ranges.len() > RANGES {
                 bail!(
                     "{}: the needed data is in more than {RANGES} pieces",
