@@ -4,7 +4,7 @@
 //! for a fetch, [`MORE`] join them. A volume that is filled already is noticed by reads that do not wait, and
 //! the work ends.
 
-use crate::bare::call;
+use crate::bare::{call, is_readable};
 use crate::syscall;
 use crate::system::{end, map, now_ms, now_us};
 use crate::text::{Check, MOST_OF_CHECK, crc32, uuid_of_volume};
@@ -37,7 +37,6 @@ const SIGKILL: usize = 9;
 const SIGCHLD: usize = 17;
 const PR_SET_PDEATHSIG: usize = 1;
 const O_CLOEXEC: usize = 0o2000000;
-const POLLIN: i16 = 1;
 
 /// What is to be read.
 pub struct Work {
@@ -169,7 +168,7 @@ impl Work {
         let mut in_time = true;
         while team.working > 0 && shared.over.load(Ordering::Relaxed) == GOES_ON {
             let left_ms = until_ms.saturating_sub(now_ms());
-            in_time = left_ms > 0 && is_readable(told, left_ms);
+            in_time = left_ms > 0 && is_readable(told as i32, left_ms as i64);
             if !in_time {
                 break;
             }
@@ -364,23 +363,4 @@ fn over(shared: &Shared, descriptor: usize, why: u32) {
 fn tell(descriptor: usize, word: u8) {
     // SAFETY: one byte.
     unsafe { call(syscall::WRITE, [descriptor, &raw const word as usize, 1, 0, 0]) };
-}
-
-/// Whether there is something to read within so many ms.
-fn is_readable(descriptor: usize, within_ms: u64) -> bool {
-    #[repr(C)]
-    struct Poll {
-        descriptor: i32,
-        events: i16,
-        found: i16,
-    }
-    let mut poll = Poll {
-        descriptor: descriptor as i32,
-        events: POLLIN,
-        found: 0,
-    };
-    let limit = [within_ms / 1000, within_ms % 1000 * 1_000_000];
-    let arguments = [&raw mut poll as usize, 1, limit.as_ptr() as usize, 0, 0];
-    // SAFETY: one descriptor to look at, and a `struct timespec` of 64 bits each.
-    unsafe { call(syscall::PPOLL, arguments) > 0 }
 }

@@ -1,7 +1,10 @@
 //! The entry of a program without a library, and its system calls. `headstart-hydrate` is compiled with this
 //! file, too.
 
+use crate::syscall;
 use core::arch::{asm, global_asm};
+
+const POLLIN: i16 = 1;
 
 // At the entry the stack pointer points to the number of arguments.
 #[cfg(target_arch = "x86_64")]
@@ -64,4 +67,23 @@ pub unsafe fn call_with_six(number: usize, a: [usize; 6]) -> isize {
         );
     }
     result
+}
+
+/// Whether there is something to read, or nobody left to write, within so many ms.
+pub fn is_readable(descriptor: i32, within_ms: i64) -> bool {
+    #[repr(C)]
+    struct Poll {
+        descriptor: i32,
+        events: i16,
+        found: i16,
+    }
+    let mut poll = Poll {
+        descriptor,
+        events: POLLIN,
+        found: 0,
+    };
+    let limit = [within_ms / 1000, within_ms % 1000 * 1_000_000];
+    let arguments = [&raw mut poll as usize, 1, limit.as_ptr() as usize, 0, 0];
+    // SAFETY: one descriptor to look at, and a `struct timespec` of 64 bits each.
+    unsafe { call(syscall::PPOLL, arguments) > 0 }
 }

@@ -38,7 +38,7 @@ mod wait;
 #[path = "../../system/src/own_program/way.rs"]
 mod way;
 
-use bare::call;
+use bare::{call, is_readable};
 use core::ffi::{CStr, c_char};
 use core::mem::MaybeUninit;
 use core::ptr::null;
@@ -123,7 +123,6 @@ const CLOCK_MONOTONIC: usize = 1;
 const SEEK_END: usize = 2;
 const POSIX_FADV_WILLNEED: usize = 3;
 const SIGCHLD: usize = 17;
-const POLLIN: i16 = 1;
 
 fn print_error(text: &CStr) {
     say(2, text);
@@ -398,25 +397,6 @@ fn now_ns() -> Option<i64> {
         return None;
     }
     Some(now[0].wrapping_mul(1_000_000_000).wrapping_add(now[1]))
-}
-
-/// Whether there is something to read, or nobody left to write, within so many ms.
-fn is_readable(descriptor: i32, within_ms: i64) -> bool {
-    #[repr(C)]
-    struct Poll {
-        descriptor: i32,
-        events: i16,
-        found: i16,
-    }
-    let mut poll = Poll {
-        descriptor,
-        events: POLLIN,
-        found: 0,
-    };
-    let limit = [within_ms / 1000, within_ms % 1000 * 1_000_000];
-    let arguments = [&raw mut poll as usize, 1, limit.as_ptr() as usize, 0, 0];
-    // SAFETY: one descriptor to look at, and a `struct timespec` of 64 bits each.
-    unsafe { call(syscall::PPOLL, arguments) > 0 }
 }
 
 /// Becomes headstart, which gets the end of the pipe to tell by, and no other descriptor of this program's.
