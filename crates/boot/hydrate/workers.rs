@@ -327,6 +327,11 @@ impl Team {
             if process == 0 {
                 // SAFETY: asks for a signal when the parent ends, as it does by a signal itself.
                 unsafe { call(syscall::PRCTL, [PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0]) };
+                // Whoever reads what this program says waits for no device.
+                for descriptor in 0..3 {
+                    // SAFETY: this process says nothing.
+                    unsafe { call(syscall::CLOSE, [descriptor, 0, 0, 0, 0]) };
+                }
                 // SAFETY: no arguments.
                 if unsafe { call(syscall::GETPPID, [0; 5]) } == parent {
                     work();

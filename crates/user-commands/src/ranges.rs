@@ -135,14 +135,10 @@ fn index(machine: &mut Machine, device: &Device<'_>, kept: &KeyDir) -> Result<us
             .map(|it| format!("{} ({})", it.node, it.mount_point))
             .collect();
         bail!(
-            "{} needs nothing of a file system that is mounted from {}; it needs {}",
+            "{} needs nothing of a file system that is mounted from {}; what it needs is on: {}",
             kept.key(),
             device.node.display(),
-            if others.is_empty() {
-                "no other either".into()
-            } else {
-                others.join(", ")
-            }
+            others.join(", ")
         );
     };
     let planned = &mut machine.devices[index];
