@@ -217,6 +217,11 @@ impl Work {
 
     /// What a process does: the superblock, the checks, the touches. One that joined for a lap ends with it.
     fn work(&self, shared: &Shared, tell: usize, lap: Option<u32>) -> ! {
+        // Whoever reads what this program says waits for no device.
+        for descriptor in (0..3).filter(|it| *it != self.device && *it != tell) {
+            // SAFETY: this process says nothing.
+            unsafe { call(syscall::CLOSE, [descriptor, 0, 0, 0, 0]) };
+        }
         while shared.over.load(Ordering::Relaxed) == GOES_ON {
             let number = shared.next.fetch_add(1, Ordering::Relaxed) as usize;
             let is_own_lap = match number.checked_sub(1 + self.checks.len()) {
@@ -327,11 +332,6 @@ impl Team {
             if process == 0 {
                 // SAFETY: asks for a signal when the parent ends, as it does by a signal itself.
                 unsafe { call(syscall::PRCTL, [PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0]) };
-                // Whoever reads what this program says waits for no device.
-                for descriptor in 0..3 {
-                    // SAFETY: this process says nothing.
-                    unsafe { call(syscall::CLOSE, [descriptor, 0, 0, 0, 0]) };
-                }
                 // SAFETY: no arguments.
                 if unsafe { call(syscall::GETPPID, [0; 5]) } == parent {
                     work();
