@@ -69,7 +69,7 @@ impl Case {
             model: Model::load("lazy")?,
             image,
             directory: scratch.path().join("disk"),
-            writes: Writes::Discard,
+            writes: Writes::Forget,
         };
         fs::write(scratch.path().join("list"), list.to_string())?;
         let disk = Attached::new(&options, &registry)?;
@@ -168,6 +168,8 @@ fn a_signal_and_the_time_end_it_at_once() -> Result<()> {
     assert!(took < Duration::from_secs(2), "{took:?}");
     assert!((100..600).contains(&log.len()), "{}", log.len());
 
+    // Of this one nothing was fetched.
+    let case = Case::new(900)?;
     let mut child = case.start("list", &[])?;
     std::thread::sleep(Duration::from_millis(500));
     ensure!(child.try_wait()?.is_none(), "it has ended already");
