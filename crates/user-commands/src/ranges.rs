@@ -7,6 +7,7 @@ use crate::addresses::{KNOWN, on_device};
 use crate::owners::raw::Raw;
 use crate::owners::xfs::Geometry;
 use anyhow::{Context, Result, bail};
+use headstart_boot::init::OF_HEADSTART;
 use headstart_model::machine::{Cost, DeviceClass, FileFacts, FirstTouch, Machine, PathKind};
 use headstart_model::plan::{NO_FILE, PlanDraft, RequestKind};
 use headstart_model::range_list::text::{Check, MOST_CHECKS, Span, Volume, crc32};
@@ -14,11 +15,12 @@ use headstart_model::range_list::{RangeList, Ranges};
 use headstart_model::{FilePath, Profile};
 use headstart_plan::{PlanOptions, RecordedMetadata, recorded_metadata};
 use headstart_start::keys::find_known;
-use headstart_start::machine::{Costs, Measure, snapshot};
+use headstart_start::machine::{self, Costs, Measure};
 use headstart_start::{complain, now_unix_ns};
 use headstart_store::{KeyDir, Store};
 use headstart_system::mounts::MountTable;
 use headstart_system::open::{Expect, open_checked};
+use headstart_system::snapshot::{self, Need, Options, Wanted};
 use headstart_system::sys::xfs::directory_blocks;
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -45,6 +47,9 @@ const FIRST_TOUCH: FirstTouch = FirstTouch {
 };
 /// Directories of which an image's maker alone changes the files: what is compared lies there.
 const NEVER_WRITTEN: [&str; 6] = ["usr", "bin", "sbin", "lib", "lib64", "opt"];
+
+/// headstart's own programs, in the order in which a boot reads them.
+const OWN: [&str; 2] = ["/usr/sbin/headstart-init", "/usr/bin/headstart"];
 
 /// A block device that is there.
 struct Device<'a> {
@@ -85,7 +90,7 @@ pub fn of_device(node: &Path, keys: &[PathBuf], store: &Store) -> Result<RangeLi
             measure: Measure::Nothing,
             ..Costs::new(store, None)
         };
-        let mut machine = snapshot(&profile, &costs, &mut |line| complain(&line))?;
+        let mut machine = machine::snapshot(&profile, &costs, &mut |line| complain(&line))?;
         let index = index(&mut machine, &device, &kept)?;
         let options = PlanOptions {
             budget: Some(u64::MAX),
@@ -96,6 +101,7 @@ pub fn of_device(node: &Path, keys: &[PathBuf], store: &Store) -> Result<RangeLi
             Some(listing) => listing,
             None => listing.insert(Listing::new(&device, &machine, index)?),
         };
+        listing.add_own(&kept)?;
         listing.add(&draft, &machine, index)?;
     }
     match listing {
@@ -218,6 +224,42 @@ impl<'a> Listing<'a> {
             xfs,
             inodes: HashSet::new(),
         })
+    }
+
+    /// Adds what headstart itself reads before it reads ahead for a key: no recording has that, and all else
+    /// waits for it. Nothing where this machine reads nothing ahead for the key.
+    fn add_own(&mut self, kept: &KeyDir) -> Result<()> {
+        let Some(start) = kept.start_path().filter(|start| start.is_file()) else {
+            return Ok(());
+        };
+        let files = OWN
+            .map(PathBuf::from)
+            .into_iter()
+            .chain([start])
+            .chain(kept.guard_path());
+        let wanted: Vec<Wanted> = files
+            .filter_map(|path| path.canonicalize().ok())
+            .map(|path| Wanted {
+                path: FilePath::from(path.as_path()),
+                need: Need::Data,
+            })
+            .collect();
+        let machine =
+            snapshot::snapshot(&wanted, &Options::default()).context("cannot look at this machine")?;
+        let is_here = |facts: &&FileFacts| {
+            let device = facts.device.and_then(|index| machine.devices.get(index as usize));
+            device.is_some_and(|device| (device.major, device.minor) == self.device.number)
+        };
+        for facts in machine.files.iter().filter(is_here) {
+            for range in &facts.metadata {
+                self.ranges.ask_for(range.start, range.length);
+            }
+            let ranges = &mut self.ranges;
+            on_device(&(0..facts.size.min(OF_HEADSTART as u64)), &facts.extents, |at| {
+                ranges.ask_for(at.start, at.end - at.start);
+            });
+        }
+        Ok(())
     }
 
     /// Adds what a plan asks for, in its order.
