@@ -188,7 +188,7 @@ fn the_touches_of_any_list_fit() {
 #[test]
 fn the_sum_of_a_check_is_that_of_the_library() {
     for length in [0, 1, 4096] {
-        let bytes: Vec<u8> = (0..length).map(|n: u32| (n * 7 >> 3) as u8).collect();
+        let bytes: Vec<u8> = (0..length).map(|n: u32| ((n * 7) >> 3) as u8).collect();
         assert_eq!(crc32(&bytes), crc32fast::hash(&bytes), "{length}");
     }
 }
