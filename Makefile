@@ -11,8 +11,8 @@ DEBIAN := $(patsubst aarch64,arm64,$(patsubst x86_64,amd64,$(MACHINE)))
 TRIPLE := $(MACHINE)-unknown-linux-gnu
 STATIC := target/$(TRIPLE)/release
 BIN := $(STATIC)/headstart
-# What it executes for what people call, and to move files (docs/decisions/0034-three-programs.md).
-PARTS := $(BIN)-inspect $(BIN)-layout
+# What it executes for what people call, to move files (docs/decisions/0034-three-programs.md), and to touch a volume (0048-hydrate.md).
+PARTS := $(BIN)-inspect $(BIN)-layout $(BIN)-hydrate
 # Where crates were fetched to, and from which registry, stays out of the program: of two that match rustc takes the last.
 CRATES := $(or $(CARGO_HOME),$(HOME)/.cargo)
 REMAPPED = --config "target.$(TRIPLE).rustflags=['--remap-path-prefix=$(CRATES)=/cargo',$(patsubst %,'--remap-path-prefix=%=/cargo'$(COMMA),$(wildcard $(CRATES)/registry/src/*/))]"
@@ -74,12 +74,12 @@ build-dynamic: crates deps-dynamic
 	$(CARGO) build -j$(JOBS) --release --locked --target-dir target/dynamic -p headstart --no-default-features --features system-libs $(DYNAMIC_OPTIONS)
 
 # What is shipped. STATIC_OPTIONS are further options of cargo, which override those of .cargo/config.toml.
-# Cargo says where it made headstart-init, the program that is in it.
+# Cargo says where it made headstart-init, the program that is in it, and headstart-hydrate.
 build-static: crates $(if $(CROSS),deps-cross)
 	mkdir -p target/$(TRIPLE)
 	$(FOR_MACHINE) $(CARGO) static -j$(JOBS) --locked --target $(TRIPLE) -p headstart $(REMAPPED) $(STATIC_OPTIONS) \
 		--message-format=json-render-diagnostics >$(STATIC).messages || { rm -f $(STATIC).messages; exit 1; }
-	init=$$(sed -n 's|.*headstart-boot.*"out_dir":"\([^"]*\)".*|\1/headstart-init|p' $(STATIC).messages) && cp "$$init" $(STATIC)/headstart-init
+	init=$$(sed -n 's|.*headstart-boot.*"out_dir":"\([^"]*\)".*|\1/headstart-init|p' $(STATIC).messages) && cp "$$init" "$$(dirname "$$init")/headstart-hydrate" $(STATIC)/
 
 # The order of the functions of the program that starts read, anew (docs/decisions/0018-own-time.md): after changes of what a start needs before its replay.
 # It makes the lab's image of Python, if that is not there.
@@ -119,6 +119,10 @@ install-files:
 		$(DESTDIR)/usr/share/initramfs-tools/scripts/local-bottom/headstart
 	install -D -m 755 packaging/initramfs-tools/scripts/local-bottom/headstart \
 		$(DESTDIR)/usr/share/initramfs-tools/scripts/live-bottom/headstart
+	install -D -m 755 packaging/initramfs-tools/hooks/headstart $(DESTDIR)/usr/share/initramfs-tools/hooks/headstart
+	install -D -m 755 packaging/initramfs-tools/scripts/local-premount/headstart \
+		$(DESTDIR)/usr/share/initramfs-tools/scripts/local-premount/headstart
+	install -D -m 755 packaging/initramfs-tools/scripts/local-premount/headstart $(DESTDIR)/usr/lib/dracut/modules.d/90headstart/hydrate.sh
 	install -D -m 755 packaging/dracut/90headstart/module-setup.sh $(DESTDIR)/usr/lib/dracut/modules.d/90headstart/module-setup.sh
 	install -D -m 755 packaging/dracut/90headstart/headstart.sh $(DESTDIR)/usr/lib/dracut/modules.d/90headstart/headstart.sh
 	install -D -m 644 target/generated/completions/headstart.bash $(DESTDIR)/usr/share/bash-completion/completions/headstart
@@ -208,7 +212,7 @@ lint: deps-build deps-test
 	$(CARGO) fmt --check
 	$(CARGO) fmt --check --manifest-path fuzz/Cargo.toml
 	$(CARGO) fmt --check --manifest-path tests/consumers/Cargo.toml
-	rustfmt --check --edition 2024 crates/boot/init/main.rs
+	rustfmt --check --edition 2024 crates/boot/init/main.rs crates/boot/hydrate/main.rs
 	$(CARGO) clippy -j$(JOBS) --locked --workspace --all-targets -- $(DENY)
 	$(CARGO) clippy -j$(JOBS) --locked --manifest-path fuzz/Cargo.toml --target-dir target/fuzz --all-targets -- $(DENY)
 	@! grep -rnE '&& let ' --include=*.rs crates lab tests fuzz/src fuzz/targets || \
@@ -217,7 +221,7 @@ lint: deps-build deps-test
 		packaging/rpm tests/acceptance/run tests/cases/run tests/consumers/run tests/debian13/run tests/debian13/inside tests/first-program/run tests/first-program/guest tests/kernels/run tests/kernels/over-read tests/kernels/remote \
 		tests/packages/*
 	shellcheck -s sh packaging/debian/headstart.p* packaging/debian/tests/first-steps
-	shellcheck -e SC2154 packaging/initramfs-tools/scripts/local-bottom/headstart packaging/dracut/90headstart/*.sh
+	shellcheck -e SC2154 -e SC1091 packaging/initramfs-tools/hooks/headstart packaging/initramfs-tools/scripts/*/headstart packaging/dracut/90headstart/*.sh
 	mandoc -T lint -W warning docs/man/*.[58]
 
 test: check build-static

@@ -30,6 +30,7 @@
 include!("../../store/src/name_of_boots.rs");
 
 mod ahead;
+mod bare;
 mod bypass;
 mod room;
 mod syscall;
@@ -37,7 +38,7 @@ mod wait;
 #[path = "../../system/src/own_program/way.rs"]
 mod way;
 
-use core::arch::{asm, global_asm};
+use bare::{call, is_readable};
 use core::ffi::{CStr, c_char};
 use core::mem::MaybeUninit;
 use core::ptr::null;
@@ -122,60 +123,6 @@ const CLOCK_MONOTONIC: usize = 1;
 const SEEK_END: usize = 2;
 const POSIX_FADV_WILLNEED: usize = 3;
 const SIGCHLD: usize = 17;
-const POLLIN: i16 = 1;
-
-// At the entry the stack pointer points to the number of arguments.
-#[cfg(target_arch = "x86_64")]
-global_asm!(
-    ".globl _start",
-    "_start:",
-    "xor ebp, ebp",
-    "mov rdi, rsp",
-    "and rsp, -16",
-    "call {start}",
-    start = sym start,
-);
-#[cfg(target_arch = "aarch64")]
-global_asm!(
-    ".globl _start",
-    "_start:",
-    "mov x29, xzr",
-    "mov x30, xzr",
-    "mov x0, sp",
-    "bl {start}",
-    start = sym start,
-);
-
-/// A system call; its result, or an error as a negative number.
-///
-/// # Safety
-/// As the call with these arguments.
-unsafe fn call(number: usize, a: [usize; 5]) -> isize {
-    let result: isize;
-    // SAFETY: the kernel changes the registers named and no others; the rest is the caller's duty.
-    #[cfg(target_arch = "x86_64")]
-    unsafe {
-        asm!(
-            "syscall",
-            inlateout("rax") number => result,
-            in("rdi") a[0], in("rsi") a[1], in("rdx") a[2], in("r10") a[3], in("r8") a[4],
-            lateout("rcx") _, lateout("r11") _,
-            options(nostack),
-        );
-    }
-    // SAFETY: as above.
-    #[cfg(target_arch = "aarch64")]
-    unsafe {
-        asm!(
-            "svc 0",
-            in("x8") number,
-            inlateout("x0") a[0] => result,
-            in("x1") a[1], in("x2") a[2], in("x3") a[3], in("x4") a[4],
-            options(nostack),
-        );
-    }
-    result
-}
 
 fn print_error(text: &CStr) {
     say(2, text);
@@ -220,7 +167,7 @@ unsafe fn become_program(path: &CStr, arguments: *const *const c_char, environme
 ///
 /// # Safety
 /// `stack` is the stack pointer at the entry of a process.
-unsafe extern "C" fn start(stack: *mut usize) -> ! {
+pub(crate) unsafe extern "C" fn start(stack: *mut usize) -> ! {
     let began_ns = now_ns();
     // SAFETY: their number, the arguments, a null pointer, the environment, a null pointer: the layout of
     // every process.
@@ -450,25 +397,6 @@ fn now_ns() -> Option<i64> {
         return None;
     }
     Some(now[0].wrapping_mul(1_000_000_000).wrapping_add(now[1]))
-}
-
-/// Whether there is something to read, or nobody left to write, within so many ms.
-fn is_readable(descriptor: i32, within_ms: i64) -> bool {
-    #[repr(C)]
-    struct Poll {
-        descriptor: i32,
-        events: i16,
-        found: i16,
-    }
-    let mut poll = Poll {
-        descriptor,
-        events: POLLIN,
-        found: 0,
-    };
-    let limit = [within_ms / 1000, within_ms % 1000 * 1_000_000];
-    let arguments = [&raw mut poll as usize, 1, limit.as_ptr() as usize, 0, 0];
-    // SAFETY: one descriptor to look at, and a `struct timespec` of 64 bits each.
-    unsafe { call(syscall::PPOLL, arguments) > 0 }
 }
 
 /// Becomes headstart, which gets the end of the pipe to tell by, and no other descriptor of this program's.

@@ -20,6 +20,7 @@ pub mod path;
 pub mod plan;
 pub mod profile;
 pub mod profile_set;
+pub mod range_list;
 pub mod ranges;
 pub mod room;
 #[cfg(any(test, feature = "testing"))]

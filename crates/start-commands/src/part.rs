@@ -50,39 +50,39 @@ impl Part {
 
     /// Executes it in the place of this process, with the same arguments; returns only if it cannot.
     pub fn execute(self) -> Result<Infallible> {
-        let path = self.path()?;
+        let path = find(self.name())?;
         let mut words = std::env::args_os();
         let name = words.next().unwrap_or_else(|| OsString::from("headstart"));
         let error = Command::new(&path).arg0(name).args(words).exec();
         Err(error).with_context(|| format!("cannot execute {}", path.display()))
     }
+}
 
-    /// Where it is. It belongs to whoever this program belongs to: another user may have put a file of that
-    /// name beside a copy.
-    fn path(self) -> Result<PathBuf> {
-        let name = OsStr::new(self.name());
-        let places = own_program::beside(name).context("/proc/self/exe cannot be read: mount /proc")?;
-        let own = std::fs::metadata("/proc/self/exe")
-            .context("/proc/self/exe")?
-            .uid();
-        for place in &places {
-            match std::fs::metadata(place) {
-                Ok(part) if part.uid() == own => return Ok(place.clone()),
-                Ok(part) => bail!(
-                    "{} belongs to user {}, and headstart to user {own}: install the package headstart anew",
-                    place.display(),
-                    part.uid()
-                ),
-                Err(_) => {}
-            }
+/// Where a program of the package is. It belongs to whoever this program belongs to: another user may have put a
+/// file of that name beside a copy.
+pub fn find(name: &str) -> Result<PathBuf> {
+    let places =
+        own_program::beside(OsStr::new(name)).context("/proc/self/exe cannot be read: mount /proc")?;
+    let own = std::fs::metadata("/proc/self/exe")
+        .context("/proc/self/exe")?
+        .uid();
+    for place in &places {
+        match std::fs::metadata(place) {
+            Ok(part) if part.uid() == own => return Ok(place.clone()),
+            Ok(part) => bail!(
+                "{} belongs to user {}, and headstart to user {own}: install the package headstart anew",
+                place.display(),
+                part.uid()
+            ),
+            Err(_) => {}
         }
-        let [beside, installed] = places;
-        bail!(
-            "{} is not there, nor {}: install the package headstart anew, which has it",
-            installed.display(),
-            beside.display()
-        )
     }
+    let [beside, installed] = places;
+    bail!(
+        "{} is not there, nor {}: install the package headstart anew, which has it",
+        installed.display(),
+        beside.display()
+    )
 }
 
 #[cfg(test)]

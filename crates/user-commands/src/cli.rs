@@ -1,8 +1,8 @@
 //! The whole command line, of all programs of the package: help, man pages and completions are made of it.
 
 use crate::commands::{
-    apps, bench, chart, compare, diff, doctor, estimate, explain, export, floor, forget, keys, learn, plan,
-    profile, replay, report_bug, show, status,
+    apps, bench, chart, compare, diff, doctor, estimate, explain, export, floor, forget, hydrate, keys,
+    learn, plan, profile, replay, report_bug, show, status,
 };
 use clap::Subcommand;
 use headstart_start_commands::commands::{boot, daemon, features, layout, mark, op, record, run};
@@ -15,6 +15,7 @@ pub(crate) enum Command {
     Learn(learn::Args),
     Plan(plan::Args),
     Replay(replay::Args),
+    Hydrate(hydrate::Args),
     Show(show::Args),
     Explain(explain::Args),
     Diff(diff::Args),

@@ -5,6 +5,7 @@
 //!
 //! Exit status: 0 done, 1 could not, 2 wrong usage.
 
+mod addresses;
 pub mod bench;
 mod cli;
 mod commands;
@@ -14,6 +15,7 @@ pub mod floor;
 pub mod owners;
 pub mod privacy;
 mod program;
+mod ranges;
 mod starts;
 pub mod travel;
 
@@ -45,6 +47,7 @@ fn run(command: Command, state: Option<PathBuf>) -> Result<()> {
     match command {
         Command::Learn(args) => commands::learn::run(args),
         Command::Plan(args) => commands::plan::run(args, &store(state)?),
+        Command::Hydrate(args) => commands::hydrate::run(args),
         Command::Replay(args) => commands::replay::run(args, &store(state)?),
         Command::Show(args) => commands::show::run(args),
         Command::Export(args) => commands::export::run(args),

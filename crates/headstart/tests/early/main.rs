@@ -8,5 +8,6 @@ mod generator;
 mod init;
 mod initramfs;
 mod live;
+mod premount;
 mod root;
 mod serve;

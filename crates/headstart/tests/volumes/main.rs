@@ -1,4 +1,4 @@
-//! `compare` and `layout` on file systems of their own. A program of its own: a mount makes looks into what
+//! `compare`, `layout` and `hydrate` on file systems of their own. A program of its own: a mount makes looks into what
 //! is in memory fail that happen meanwhile, and other tests expect warm starts. Needs root, loop devices and
 //! BPF.
 
@@ -7,4 +7,5 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod compare;
+mod hydrate;
 mod layout;

@@ -18,6 +18,13 @@ const XFS_IOC_START_COMMIT: u32 = 0x8058_5882;
 /// `_IOW('X', 131, struct xfs_commit_range)`.
 const XFS_IOC_COMMIT_RANGE: u32 = 0x4058_5883;
 
+/// `_IOWR('X', 38, struct getbmap)`.
+const XFS_IOC_GETBMAP: u32 = 0xC020_5826;
+/// Extents of a directory that are asked for at most: no start lists one in more.
+const DIRECTORY_EXTENTS: usize = 4096;
+/// What places are counted in here, bytes.
+const SECTOR: u64 = 512;
+
 /// `struct xfs_fsop_geom`, as far as it is asked for.
 #[repr(C)]
 pub struct Geometry {
@@ -40,6 +47,42 @@ pub fn geometry(fd: BorrowedFd<'_>) -> io::Result<Geometry> {
     // SAFETY: the kernel writes struct xfs_fsop_geom, 256 bytes, which `geometry` has.
     check(unsafe { libc::ioctl(fd.as_raw_fd(), XFS_IOC_FSGEOMETRY as _, &raw mut geometry) }.into())?;
     Ok(geometry)
+}
+
+/// `struct getbmap`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct BlockMap {
+    offset: i64,
+    block: i64,
+    length: i64,
+    count: i32,
+    entries: i32,
+}
+
+/// Where a directory's blocks are on the device, which FIEMAP does not tell of XFS: first byte and length. None
+/// where it fits into its inode.
+pub fn directory_blocks(fd: BorrowedFd<'_>) -> io::Result<Vec<(u64, u64)>> {
+    let mut maps = vec![BlockMap::default(); DIRECTORY_EXTENTS + 1];
+    let count = maps.len() as i32;
+    maps[0] = BlockMap {
+        length: -1,
+        count,
+        ..BlockMap::default()
+    };
+    // SAFETY: the kernel writes as many structures as the first says that there are.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), XFS_IOC_GETBMAP as _, maps.as_mut_ptr()) }.into())?;
+    let found = usize::try_from(maps[0].entries).unwrap_or(0);
+    let bytes = |sectors: i64| {
+        u64::try_from(sectors)
+            .ok()
+            .map(|sectors| sectors.saturating_mul(SECTOR))
+    };
+    // A hole is at -1.
+    let places = maps.iter().skip(1).take(found);
+    Ok(places
+        .filter_map(|map| Some((bytes(map.block)?, bytes(map.length)?)))
+        .collect())
 }
 
 /// `FS_XFLAG_*` of a file.

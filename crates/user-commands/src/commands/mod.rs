@@ -12,6 +12,7 @@ pub mod explain;
 pub mod export;
 pub mod floor;
 pub mod forget;
+pub mod hydrate;
 pub mod keys;
 pub mod learn;
 pub mod plan;

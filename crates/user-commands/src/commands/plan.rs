@@ -1,7 +1,7 @@
 //! `headstart plan`: a profile becomes a plan for this machine.
 
-use crate::files;
-use anyhow::{Context, Result};
+use crate::{files, ranges};
+use anyhow::{Context, Result, bail};
 use headstart_inspect::human::bytes;
 use headstart_inspect::plan::issued;
 use headstart_model::machine::DeviceClass;
@@ -14,20 +14,27 @@ use headstart_start_commands::context::Output;
 use headstart_start_commands::options;
 use headstart_store::{Store, write_whole};
 use serde::Serialize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Make a plan (where the profile's pages are on this machine) from a profile.
 ///
 /// Every path is looked up now. A device whose cost is not known yet is measured, which takes a second, and
 /// the result kept in the state directory.
+///
+/// With --ranges-of it writes a list of what keys need of one volume, by address and in the order of first
+/// use, for `headstart hydrate` (headstart-ranges(5)): data, directories, inodes and other metadata. The file
+/// system on DEVICE is mounted, and has ext2/3/4 or XFS.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The profile.
-    #[arg(value_name = "PROFILE")]
-    profile: PathBuf,
-    /// The plan to write.
-    #[arg(short, long, value_name = "FILE")]
-    output: PathBuf,
+    /// The profile; with --ranges-of keys, in the order in which their ranges are listed [default: boot].
+    #[arg(value_name = "PROFILE|KEY", required_unless_present = "ranges_of")]
+    of: Vec<PathBuf>,
+    /// The plan or list to write [default with --ranges-of: standard output].
+    #[arg(short, long, value_name = "FILE", required_unless_present = "ranges_of")]
+    output: Option<PathBuf>,
+    /// List what the keys need of the volume on this block device.
+    #[arg(long, value_name = "DEVICE", conflicts_with_all = ["device", "memory", "trace"])]
+    ranges_of: Option<PathBuf>,
     /// What the devices are taken for: what was measured (auto), moving heads (disk), solid state (flash), or
     /// high latency and many requests at once (network).
     #[arg(long, value_enum, default_value_t = Device::Auto)]
@@ -63,8 +70,61 @@ struct Planned {
     budget: u64,
 }
 
+/// What was listed.
+#[derive(Serialize)]
+struct Listed {
+    list: Option<PathBuf>,
+    ranges: Vec<[u64; 2]>,
+    bytes: u64,
+    checks: usize,
+}
+
 pub fn run(args: Args, store: &Store) -> Result<()> {
-    let profile = files::profile(&args.profile)?;
+    if let Some(device) = &args.ranges_of {
+        return list(&args, device, store);
+    }
+    let ([profile], Some(output)) = (&args.of[..], &args.output) else {
+        bail!("a plan is made from one profile, given: {}", args.of.len());
+    };
+    plan(&args, profile, output, store)
+}
+
+fn list(args: &Args, device: &Path, store: &Store) -> Result<()> {
+    let boot = [PathBuf::from("boot")];
+    let keys = match args.of.is_empty() {
+        true => &boot,
+        false => &args.of[..],
+    };
+    let list = ranges::of_device(device, keys, store)?;
+    let text = list.to_string();
+    if let Some(output) = &args.output {
+        write_whole(output, text.as_bytes())?;
+    }
+    let listed = Listed {
+        list: args.output.clone(),
+        ranges: list
+            .ranges
+            .iter()
+            .map(|range| [range.start, range.length])
+            .collect(),
+        bytes: list.bytes(),
+        checks: list.checks.len(),
+    };
+    args.output_form.print(&listed, || match &args.output {
+        None => text,
+        Some(output) => format!(
+            "{}: {} in {} ranges of {}, {} checks\n",
+            output.display(),
+            bytes(listed.bytes),
+            listed.ranges.len(),
+            device.display(),
+            listed.checks
+        ),
+    })
+}
+
+fn plan(args: &Args, profile: &Path, output: &Path, store: &Store) -> Result<()> {
+    let profile = files::profile(profile)?;
     let mut metadata = Vec::new();
     for path in &args.trace {
         metadata.extend(recorded_metadata(&files::trace(path)?));
@@ -82,16 +142,12 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
         ..PlanOptions::new(now_unix_ns())
     };
     let draft = headstart_plan::plan(&profile, &machine, &metadata, &options);
-    let file = PlanFile::new(
-        draft
-            .to_bytes()
-            .with_context(|| args.output.display().to_string())?,
-    );
-    write_whole(&args.output, file.bytes())?;
-    let plan = file.plan().with_context(|| args.output.display().to_string())?;
+    let file = PlanFile::new(draft.to_bytes().with_context(|| output.display().to_string())?);
+    write_whole(output, file.bytes())?;
+    let plan = file.plan().with_context(|| output.display().to_string())?;
     let (_, data_bytes, bridged_bytes) = issued(&plan, RequestKind::Data);
     let planned = Planned {
-        plan: args.output.clone(),
+        plan: output.to_owned(),
         key: plan.key().into(),
         requests: plan.request_count(),
         issued: plan.cut(),
@@ -103,7 +159,7 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
     args.output_form.print(&planned, || {
         format!(
             "{}: {} of data and {} of metadata in {} requests; {} more lie beyond the memory budget\n",
-            args.output.display(),
+            output.display(),
             bytes(data_bytes),
             bytes(planned.metadata_bytes),
             planned.issued,

@@ -18,9 +18,9 @@ mod btrfs;
 mod claims;
 mod ext4;
 mod names;
-mod raw;
+pub(crate) mod raw;
 mod walk;
-mod xfs;
+pub(crate) mod xfs;
 
 pub use claims::{MAX_PIECES, Progress};
 

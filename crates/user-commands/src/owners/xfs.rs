@@ -11,6 +11,9 @@ use std::io;
 /// (XFS_SB_FEAT_INCOMPAT_META_UUID).
 const INCOMPAT_META_UUID: u32 = 1 << 2;
 
+/// Inodes that are allocated together (`XFS_INODES_PER_CHUNK`); a cluster, which is read at once, is a part of it.
+const IN_CHUNK: u64 = 64;
+
 /// What of the super block is needed to find things.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Geometry {
@@ -94,6 +97,14 @@ impl Geometry {
             .checked_mul(self.group_blocks)?
             .checked_add(block)?
             .checked_mul(self.block)
+    }
+
+    /// Where an inode is, with those beside it that are read together with it; `None` where there can be none.
+    pub fn inodes_around(&self, number: u64) -> Option<ByteRange> {
+        let first = number / IN_CHUNK * IN_CHUNK;
+        let start = self.byte_of(first >> self.inode_bits)?;
+        let length = IN_CHUNK * self.inode_size;
+        Some(ByteRange { start, length })
     }
 
     /// What a block of metadata at a byte of the device says it is, and of which inode; `None` if it is none,
@@ -266,6 +277,18 @@ mod tests {
     fn the_log_lies_in_its_group() {
         let log = geometry().log;
         assert_eq!((log.start, log.length), (50_010 * 4096, 100 * 4096));
+    }
+
+    #[test]
+    fn an_inode_lies_where_its_number_says() {
+        // In the second group, block 8, the fifth inode: 8 inodes of 512 bytes a block, 64 in a chunk.
+        let number = (1 << 16 | 8) << 3 | 5;
+        let (start, length) = ((50_000 + 8) * 4096, 64 * 512);
+        assert_eq!(
+            geometry().inodes_around(number),
+            Some(ByteRange { start, length })
+        );
+        assert_eq!(geometry().inodes_around(u64::MAX), None);
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod daemon;
 mod golden;
 mod guide;
 mod hostile;
+mod hydrate;
 mod kill;
 mod layout;
 mod learning;

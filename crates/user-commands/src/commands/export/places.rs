@@ -1,9 +1,10 @@
 //! Where a profile's files are, in an image or on the device of a mounted one.
 
 use super::Args;
+use crate::addresses::{KNOWN, on_device};
 use anyhow::{Context, Result, bail};
 use headstart_inspect::export::{
-    self, ImageFile, ImageSize, Listed, Needed, ONLY_METADATA, Piece, PlacesOf, Unsaid,
+    self, ImageFile, ImageSize, Listed, Needed, ONLY_METADATA, PlacesOf, Unsaid,
 };
 use headstart_model::machine::{Extent, FileFacts, PathKind};
 use headstart_model::{FilePath, profile};
@@ -17,9 +18,6 @@ use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
-
-/// File systems on which addresses are those of the device.
-const KNOWN: [&str; 4] = ["ext2", "ext3", "ext4", "xfs"];
 
 /// Ranges of a device: a piece of a file in many extents is in as many.
 const RANGES: usize = 1 << 20;
@@ -169,7 +167,9 @@ impl Device {
             unsaid.add("not on the device of --tree", used.path());
         }
         for piece in needed.pieces() {
-            on_device(&piece, extents[piece.file].unwrap_or_default(), &mut ranges);
+            on_device(&piece.bytes, extents[piece.file].unwrap_or_default(), |at| {
+                ranges.push(at)
+            });
             if ranges.len() > RANGES {
                 bail!(
                     "{}: the needed data is in more than {RANGES} pieces",
@@ -188,45 +188,5 @@ fn for_(need: profile::Need) -> snapshot::Need {
     match need {
         profile::Need::List => snapshot::Need::List,
         profile::Need::Missing | profile::Need::Stat | profile::Need::Open => snapshot::Need::Stat,
-    }
-}
-
-fn on_device(piece: &Piece, extents: &[Extent], ranges: &mut Vec<Range<u64>>) {
-    let first = extents.partition_point(|extent| extent.logical + extent.length <= piece.bytes.start);
-    for extent in &extents[first..] {
-        let begin = extent.logical.max(piece.bytes.start);
-        let end = (extent.logical + extent.length).min(piece.bytes.end);
-        if begin >= end {
-            break;
-        }
-        let at = extent.physical + (begin - extent.logical);
-        ranges.push(at..at + (end - begin));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_piece_is_where_the_extents_say() {
-        let extent = |logical, physical, length| Extent {
-            logical,
-            physical,
-            length,
-        };
-        let extents = [
-            extent(0, 1000, 100),
-            extent(200, 5000, 100),
-            extent(300, 7000, 50),
-        ];
-        let piece = Piece {
-            file: 0,
-            bytes: 50..310,
-            first_use_ns: 0,
-        };
-        let mut ranges = Vec::new();
-        on_device(&piece, &extents, &mut ranges);
-        assert_eq!(ranges, [1050..1100, 5000..5100, 7000..7010]);
     }
 }
