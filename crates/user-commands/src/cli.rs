@@ -1,7 +1,7 @@
 //! The whole command line, of all programs of the package: help, man pages and completions are made of it.
 
 use crate::commands::{
-    apps, bench, chart, compare, diff, doctor, estimate, explain, export, floor, forget, keys, learn, plan,
+    apps, bench, chart, compare, diff, doctor, estimate, explain, export, fleet, floor, forget, keys, learn, plan,
     profile, replay, report_bug, show, status,
 };
 use clap::Subcommand;
@@ -27,6 +27,7 @@ pub(crate) enum Command {
     Floor(floor::Args),
     Layout(layout::Args),
     Profile(profile::Args),
+    Fleet(fleet::Args),
     Forget(forget::Args),
     Boot(boot::Args),
     Daemon(daemon::Args),
