@@ -83,7 +83,9 @@ CREATE TABLE hashed AS
 SELECT *,
     h(path, bytes || coalesce(package_name || package_version, '')) AS content,
     CASE WHEN package_name IS NULL THEN h(path, bytes || '') ELSE h(package_name, package_version) END AS unit,
-    h(key, path || bytes || coalesce(package_version, '') || ranges) AS use
+    h(key, path || bytes || coalesce(package_version, '') || ranges) AS use,
+    h(key, content) AS file_hash,
+    h(key, path) AS name
 FROM catalogue;
 """
 
@@ -104,7 +106,7 @@ WHERE p < {shared} OR r('optional', p) > 0.2 OR r('has' || p, i) < 0.1 + 0.8 * r
 ROWS = """
 SELECT
     machine, image, key, 4096::INT AS page_size, 6::INT AS runs, (2000000 + k * 10000)::BIGINT AS timeline_us,
-    800000::BIGINT AS waited_us, content, unit, use, path, bytes AS size, package_name AS package,
+    800000::BIGINT AS waited_us, content, hashed.file_hash AS file, name, unit, use, path, bytes AS size, package_name AS package,
     CASE WHEN package_name IS NULL THEN NULL ELSE package_version END AS version, 3::TINYINT AS need,
     CASE WHEN k = 0 THEN 'stage-' || j // 500 ELSE 'start' END AS stage, 1.0::FLOAT AS weight,
     -- No two machines are as fast.
@@ -122,7 +124,8 @@ UNION ALL BY NAME
 -- Files that vary, and private ones.
 SELECT
     machine, image, key, 4096::INT AS page_size, 6::INT AS runs, (2000000 + k * 10000)::BIGINT AS timeline_us,
-    800000::BIGINT AS waited_us, h(path, size) AS content, content AS unit, h(key, content) AS use, path, size,
+    800000::BIGINT AS waited_us, h(path, size) AS content, h(key, content) AS file,
+    h(key, path) AS name, content AS unit, h(file, 0) AS use, path, size,
     NULL::VARCHAR AS package, NULL::VARCHAR AS version, 3::TINYINT AS need, 'start' AS stage, 1.0::FLOAT AS weight,
     5000::BIGINT AS first_use_us, '0+' || (size + 4095) // 4096 || '+0' AS ranges
 FROM (
@@ -136,7 +139,8 @@ FROM (
 UNION ALL BY NAME
 SELECT
     machine, image, key, 4096::INT AS page_size, 6::INT AS runs, (2000000 + k * 10000)::BIGINT AS timeline_us,
-    800000::BIGINT AS waited_us, 0::BIGINT AS content, 0::BIGINT AS unit, h(key, 0) AS use, NULL::VARCHAR AS path,
+    800000::BIGINT AS waited_us, 0::BIGINT AS content, 0::BIGINT AS file, 0::BIGINT AS name,
+    0::BIGINT AS unit, h(key, 0) AS use, NULL::VARCHAR AS path,
     NULL::BIGINT AS size, NULL::VARCHAR AS package, NULL::VARCHAR AS version, 0::TINYINT AS need, 'start' AS stage,
     1.0::FLOAT AS weight, 0::BIGINT AS first_use_us, '' AS ranges
 FROM machines, key_names

@@ -113,7 +113,7 @@ def rows_of(profile: Profile, machine: int, image: str) -> tuple[list[tuple], in
     head = (machine, image, key, profile.page_size, min(profile.runs, 1 << 30))
     head += (min(profile.timeline_ns // 1000, 1 << 60), min(profile.waited_ns // 1000, 1 << 60))
     nothing = (None,) * 4
-    rows = [head + (0, 0, hashed(key), *nothing, 0, profile.stages[0], 1.0, 0, "")]
+    rows = [head + (0, 0, 0, 0, hashed(key), *nothing, 0, profile.stages[0], 1.0, 0, "")]
     for entry in profile.entries:
         # What the machine itself would not plan is no vote.
         if entry.weight < threshold:
@@ -132,7 +132,7 @@ def rows_of(profile: Profile, machine: int, image: str) -> tuple[list[tuple], in
         unit = hashed(package, version) if package else content
         stage, ranges = profile.stages[entry.stage], blocks(entry, profile)
         use = hashed(key, content, entry.need, stage, ranges)
-        what = (content, unit, use, path, size, package, version, entry.need, stage)
+        what = (content, hashed(key, content), hashed(key, path), unit, use, path, size, package, version, entry.need, stage)
         rows.append(head + what + (entry.weight, min(entry.first_use_ns // 1000, 1 << 60), ranges))
     return rows, left_out
 

@@ -35,5 +35,3 @@ MACHINES = 1_000_000
 STATUS = 64 * MIB
 #: Bytes of the name of an image: as of a file name.
 IMAGE = 255
-#: Bytes of a list of packages: a desktop's 3,000 packages have 100 KB.
-PACKAGE_LIST = 4 * MIB

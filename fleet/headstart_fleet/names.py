@@ -41,6 +41,10 @@ WORDS = re.compile(r"[A-Za-z0-9]+")
 #: Letters that follow digits, or digits that follow letters.
 CHANGES = re.compile(r"(?<=[0-9])[A-Za-z]|(?<=[A-Za-z])[0-9]")
 CASES = re.compile(r"(?<=[a-z])[A-Z]|(?<=[A-Z])[a-z]")
+HEX = re.compile(r"[0-9a-fA-F]+")
+#: Each repetition begins with a capital, so that no text takes longer than its length.
+CAPITALS = re.compile(r"(?:[A-Z][a-z]+)+")
+NUMBERED = re.compile(r"[a-z]*(?:[A-Z][a-z]+)*[0-9]{1,2}")
 #: Versions of programs, as of Python's compiled files and of shared libraries.
 VERSIONS = re.compile(r"cpython-\d{2,3}|python-?\d[.\d]*|\.so\.[\d.]+$|(?<![\d.])\d{1,3}(\.\d{1,3})+(-\d{1,3})?(?![\d.])")
 
@@ -49,30 +53,34 @@ def is_by_chance(name: str) -> bool:
     """Whether a component of a path was made by chance: a hash, an id, a number of a process, a temporary name."""
     if UUID.search(name) or TEMPORARY.search(name):
         return True
+    if name.isdigit():
+        return True
     words = WORDS.findall(VERSIONS.sub("", name))
-    return any(_is_random(word, word is words[-1] and len(words) > 1) for word in words) or (
-        len(words) == 1 and words[0].isdigit() and words[0] == name
-    )
+    last, joined = len(words) - 1, "".join(words)
+    # Base 64 has separators among its characters.
+    if len(joined) >= 20 and (len(CASES.findall(joined)) + len(CHANGES.findall(joined))) * 3 >= len(joined):
+        return True
+    return any(_is_random(word, last > 0, last > 0 and at == last) for at, word in enumerate(words))
 
 
-def _is_random(word: str, is_last: bool) -> bool:
+def _is_random(word: str, is_of_several: bool, is_ending: bool) -> bool:
     if word.isdigit():
         # A number of a process, a user, a time.
-        return len(word) >= 5 or (is_last and len(word) >= 3)
+        return len(word) >= (3 if is_of_several else 5)
     has_digit = any(one.isdigit() for one in word)
-    if has_digit and len(word) >= 8 and all(one in "0123456789abcdefABCDEF" for one in word):
+    if has_digit and len(word) >= 8 and HEX.fullmatch(word):
         return True
     if len(CHANGES.findall(word)) >= 3 or (has_digit and len(word) >= 20):
         return True
+    # A name of several words has its capitals at their beginnings.
     cases = len(CASES.findall(word))
-    # A word of several cases has its capitals at the beginnings of syllables.
-    if cases >= 4 and cases * 2 >= len(word) - 1:
+    if cases >= 4 and cases * 5 >= 2 * (len(word) - 1):
         return True
     mixed = any(one.isupper() for one in word) and any(one.islower() for one in word)
-    if mixed and has_digit and len(word) >= 6:
-        return not re.fullmatch(r"(?:[A-Z]?[a-z]+|[A-Z]+)+\d{1,2}", word)
     # The six, eight or ten characters of mkstemp and mktemp.
-    return is_last and len(word) in (6, 8, 10) and mixed and not re.fullmatch(r"(?:[A-Z][a-z]{2,})+", word)
+    if is_ending and len(word) in (6, 8, 10) and (mixed or has_digit):
+        return not CAPITALS.fullmatch(word)
+    return mixed and has_digit and len(word) >= 6 and not NUMBERED.fullmatch(word)
 
 
 @lru_cache(maxsize=1 << 16)

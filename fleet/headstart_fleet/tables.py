@@ -29,10 +29,14 @@ SCHEMA = pa.schema(
         ("runs", pa.int32()),
         ("timeline_us", pa.int64()),
         ("waited_us", pa.int64()),
-        # Hashes: of path, size, package and version; of the package and version, or of the file if it has none; of
-        # key, content, need, stage and ranges. The same on all machines of a collection, and of another.
+        # Hashes, by which rows are joined; the same in all collections. What a file is: path, size, package, version.
         ("content", pa.int64()),
+        # A key's file: key and content. A key's path: key and path.
+        ("file", pa.int64()),
+        ("name", pa.int64()),
+        # What a file comes and goes with: package and version, or itself if it has none.
         ("unit", pa.int64()),
+        # How a key uses a file: key, content, need, stage and ranges. Of starts: the key.
         ("use", pa.int64()),
         ("path", pa.string()),
         # Bytes; null where only the path is needed.

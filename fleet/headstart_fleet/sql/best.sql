@@ -13,7 +13,7 @@ FROM (
 WHERE place <= {candidates};
 
 -- name: candidate_uses
-SELECT candidates.image, candidates.key, candidates.machine, use, content
+SELECT candidates.image, candidates.key, candidates.machine, use, file
 FROM fleet JOIN candidates ON candidates.machine = fleet.machine AND candidates.key = fleet.key
 WHERE content <> 0;
 
@@ -59,7 +59,7 @@ FROM best
         ON candidate_uses.image = best.image
         AND candidate_uses.key = best.key
         AND candidate_uses.machine = best.machine
-    JOIN voted ON voted.key = candidate_uses.key AND voted.content = candidate_uses.content;
+    JOIN voted ON voted.file = candidate_uses.file;
 
 -- name: kept_ranges
 SELECT

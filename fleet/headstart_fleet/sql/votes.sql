@@ -4,71 +4,79 @@
 
 -- name: starts
 -- Which machine has which key.
-SELECT machine, image, key, page_size, timeline_us, waited_us FROM fleet WHERE content = 0;
+SELECT machine, image, key, use AS key_id, page_size, timeline_us, waited_us FROM fleet WHERE content = 0;
 
 -- name: machines
 SELECT machine, min(image) AS image FROM starts GROUP BY machine;
 
 -- name: keys
 -- Of all machines, whatever their image.
-SELECT key, count(*) AS machines FROM starts GROUP BY key HAVING count(*) >= {k};
+SELECT key, min(key_id) AS key_id, count(*) AS machines FROM starts GROUP BY key HAVING count(*) >= {k};
+
+-- name: counted
+-- Equal uses of a file are counted first, by numbers alone: this is the one query that groups all rows.
+SELECT
+    use, min(file) AS file, min(name) AS name, min(machine) AS machine, count(*) AS machines,
+    sum(first_use_us) AS first_use_us
+FROM fleet
+WHERE content <> 0
+GROUP BY use;
+
+-- name: frequent
+-- Files that enough machines use, whatever they need of them.
+SELECT file, min(name) AS name FROM counted GROUP BY file HAVING sum(machines) >= {k};
+
+-- name: frequent_names
+-- Paths that enough machines use, of which no file is frequent: files that have another size on nearly each machine,
+-- as /etc/ld.so.cache.
+SELECT name
+FROM counted
+WHERE name NOT IN (SELECT name FROM frequent)
+GROUP BY name
+HAVING sum(machines) >= {k};
 
 -- name: uses
--- Equal uses of a file are counted first: there are far fewer kinds of them than rows.
+-- The kinds of uses that remain, with what one of the machines says of each.
 SELECT
-    use,
-    any_value(key) AS key,
+    fleet.use, fleet.file, fleet.name, key, content, unit, path, size, package, version, need, stage, ranges,
+    counted.machines, counted.first_use_us
+FROM fleet JOIN counted ON counted.use = fleet.use AND counted.machine = fleet.machine
+WHERE counted.file IN (SELECT file FROM frequent) OR counted.name IN (SELECT name FROM frequent_names);
+
+-- name: files
+SELECT
+    file,
+    uses.key,
+    any_value(key_id) AS key_id,
     any_value(content) AS content,
     any_value(unit) AS unit,
     any_value(path) AS path,
     any_value(size) AS size,
     any_value(package) AS package,
     any_value(version) AS version,
-    any_value(need) AS need,
-    any_value(stage) AS stage,
-    any_value(ranges) AS ranges,
-    count(*) AS machines,
-    sum(first_use_us) AS first_use_us
-FROM fleet
-WHERE content <> 0
-GROUP BY use;
-
--- name: files
--- The same, whatever of the file was needed. `file` tells a file of a key.
-SELECT
-    min(use) AS file,
-    uses.key,
-    content,
-    any_value(unit) AS unit,
-    any_value(path) AS path,
-    any_value(size) AS size,
-    any_value(package) AS package,
-    any_value(version) AS version,
     max(need) AS need,
     max_by(stage, uses.machines) AS stage,
     sum(uses.machines) AS machines,
     sum(first_use_us) / sum(uses.machines) AS first_use_us
 FROM uses JOIN keys ON keys.key = uses.key
-GROUP BY uses.key, content
-HAVING sum(uses.machines) >= {k};
+WHERE file IN (SELECT file FROM frequent)
+GROUP BY file, uses.key;
 
 -- name: varying
--- Files of no package that have another size on nearly each machine, as /etc/ld.so.cache: no content of them is seen
--- often enough, but the path is. The most frequent size stands for them, pages from the beginning for all.
+-- The largest size stands for all, and pages are counted from the beginning of each. Packages' files do not vary.
 SELECT
-    -min(use) AS file,
+    -name AS file,
     uses.key,
-    path,
-    max_by(size, uses.machines) AS size,
+    any_value(path) AS path,
+    max(size) AS size,
     max(need) AS need,
     max_by(stage, uses.machines) AS stage,
     sum(uses.machines) AS machines,
     any_value(keys.machines) AS of_machines,
     sum(first_use_us) / sum(uses.machines) AS first_use_us
 FROM uses JOIN keys ON keys.key = uses.key
-WHERE package IS NULL AND size IS NOT NULL
-    AND NOT EXISTS (SELECT 1 FROM files WHERE files.key = uses.key AND files.path = uses.path)
-GROUP BY uses.key, path
+WHERE name IN (SELECT name FROM frequent_names) AND package IS NULL AND size IS NOT NULL
+GROUP BY name, uses.key
 HAVING sum(uses.machines) >= {k};
 
 -- name: owned
@@ -83,21 +91,21 @@ FROM owned JOIN machines ON machines.machine = owned.machine
 GROUP BY image, unit;
 
 -- name: key_units
-SELECT DISTINCT key, unit FROM files;
+SELECT DISTINCT key_id, unit FROM files;
 
 -- name: possible
 -- How many machines that start a key could have used a file: those that have the file.
-SELECT key_units.key, key_units.unit, count(*) AS machines
+SELECT key_units.key_id, key_units.unit, count(*) AS machines
 FROM owned
     JOIN key_units ON key_units.unit = owned.unit
-    JOIN starts ON starts.machine = owned.machine AND starts.key = key_units.key
-GROUP BY key_units.key, key_units.unit;
+    JOIN starts ON starts.machine = owned.machine AND starts.key_id = key_units.key_id
+GROUP BY key_units.key_id, key_units.unit;
 
 -- name: voted
 SELECT
     file, files.key, content, files.unit, path, size, package, version, need, stage,
     files.machines, possible.machines AS of_machines, first_use_us
-FROM files JOIN possible ON possible.key = files.key AND possible.unit = files.unit
+FROM files JOIN possible ON possible.key_id = files.key_id AND possible.unit = files.unit
 UNION ALL
 SELECT
     file, key, file AS content, file AS unit, path, size, NULL AS package, NULL AS version, need, stage,
@@ -114,12 +122,12 @@ SELECT
     CAST(split_part(piece, '+', 1) AS BIGINT) + CAST(split_part(piece, '+', 2) AS BIGINT) AS upto,
     CAST(split_part(piece, '+', 3) AS BIGINT) AS part
 FROM (
-    SELECT file, use, uses.machines, {pieces} AS piece
-    FROM uses JOIN files ON files.key = uses.key AND files.content = uses.content
+    SELECT uses.file, use, uses.machines, {pieces} AS piece
+    FROM uses JOIN files ON files.file = uses.file
     WHERE ranges <> ''
     UNION ALL
-    SELECT file, use, uses.machines, {pieces} AS piece
-    FROM uses JOIN varying ON varying.key = uses.key AND varying.path = uses.path
+    SELECT varying.file, use, uses.machines, {pieces} AS piece
+    FROM uses JOIN varying ON varying.file = -uses.name
     WHERE ranges <> ''
 ) AS cut;
 
