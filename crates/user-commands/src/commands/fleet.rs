@@ -26,11 +26,7 @@ programs, so the machine that merges need not run headstart. Nothing is sent any
 #[command(long_about = ABOUT, disable_help_flag = true)]
 pub struct Args {
     /// Its command and options.
-    #[arg(
-        value_name = "ARG",
-        trailing_var_arg = true,
-        allow_hyphen_values = true
-    )]
+    #[arg(value_name = "ARG", trailing_var_arg = true, allow_hyphen_values = true)]
     words: Vec<OsString>,
 }
 

@@ -222,12 +222,22 @@ fn what_a_fleet_has_merged_is_read_here() {
         panic!("{merged:?}")
     };
     assert_eq!((program.policy, boot.policy), (Policy::Decay, Policy::Boot));
-    assert_eq!((program.page_size, program.runs, &boot.stages[..]), (4096, 4, &["early".to_owned(), "late".into()][..]));
+    assert_eq!(
+        (program.page_size, program.runs, &boot.stages[..]),
+        (4096, 4, &["early".to_owned(), "late".into()][..])
+    );
     let libc = &program.entries[0];
     assert_eq!(libc.path, FilePath::from("/usr/lib/libc.so.6"));
     assert_eq!(merged.package_of(libc).unwrap().version, "2.36-9");
-    let ranges: Vec<_> = libc.ranges.iter().map(|it| (it.start, it.pages, it.weight)).collect();
+    let ranges: Vec<_> = libc
+        .ranges
+        .iter()
+        .map(|it| (it.start, it.pages, it.weight))
+        .collect();
     assert_eq!(ranges, [(0, 2, 1.0), (7, 3, 0.75)]);
     // It comes back as it is, so nothing in it is lost on the way.
-    assert_eq!(ProfileSet::from_bytes(&merged.to_bytes().unwrap()).unwrap(), merged);
+    assert_eq!(
+        ProfileSet::from_bytes(&merged.to_bytes().unwrap()).unwrap(),
+        merged
+    );
 }
