@@ -132,6 +132,7 @@ def merge(args: argparse.Namespace) -> int:
         done = merging.merge(
             con, args.output, rule=args.rule, share=args.share, k=args.k, candidates=CANDIDATES, times=times
         )
+        seen = merging.seen(con)
     finally:
         tables.close(con)
     for one in done:
@@ -147,7 +148,7 @@ def merge(args: argparse.Namespace) -> int:
         shown = [{**vars(one), "file": str(one.file)} for one in done]
         for one in shown:
             del one["profiles"]
-        print(json.dumps({"merged": shown, "seconds": times}))
+        print(json.dumps({"merged": shown, **seen, "seconds": times}))
     return 0
 
 

@@ -24,6 +24,8 @@ from headstart_fleet.tables import BLOCK, PARTS, SCHEMA, Refused
 
 #: What `headstart profile export` is told to write by convention.
 SUFFIXES = (".profiles", ".profile")
+#: Longer than any start takes, microseconds: a day. What says more is cut to it.
+LONGEST = 86_400 * 10**6
 #: Rows that are written at once: some 200 MB of memory.
 ROWS = 1 << 20
 
@@ -111,7 +113,7 @@ def rows_of(profile: Profile, machine: int, image: str) -> tuple[list[tuple], in
     """The rows of a profile, and how many of its paths are left out."""
     key, threshold, left_out = profile.key, profile.threshold(), 0
     head = (machine, image, key, profile.page_size, min(profile.runs, 1 << 30))
-    head += (min(profile.timeline_ns // 1000, 1 << 60), min(profile.waited_ns // 1000, 1 << 60))
+    head += (min(profile.timeline_ns // 1000, LONGEST), min(profile.waited_ns // 1000, LONGEST))
     nothing = (None,) * 4
     rows = [head + (0, 0, 0, 0, hashed(key), *nothing, 0, profile.stages[0], 1.0, 0, "")]
     for entry in profile.entries:
@@ -133,7 +135,7 @@ def rows_of(profile: Profile, machine: int, image: str) -> tuple[list[tuple], in
         stage, ranges = profile.stages[entry.stage], blocks(entry, profile)
         use = hashed(key, content, entry.need, stage, ranges)
         what = (content, hashed(key, content), hashed(key, path), unit, use, path, size, package, version, entry.need, stage)
-        rows.append(head + what + (entry.weight, min(entry.first_use_ns // 1000, 1 << 60), ranges))
+        rows.append(head + what + (entry.weight, min(entry.first_use_ns // 1000, LONGEST), ranges))
     return rows, left_out
 
 

@@ -40,10 +40,6 @@ class Merged:
 
 def profiles_of(con: duckdb.DuckDBPyConnection, image: str) -> tuple[list[Profile], int]:
     """The profiles that were kept for an image, and how many entries the file has no room for."""
-    ranges = defaultdict(list)
-    query = "SELECT file, first, upto, part, share FROM kept_ranges WHERE image = ? ORDER BY file, first"
-    for file, *one in con.execute(query, [image]).fetchall():
-        ranges[file].append(one)
     heads = con.execute(
         "SELECT key, machines, page_size, timeline_us, waited_us FROM image_keys WHERE image = ?"
         f" ORDER BY machines DESC, key LIMIT {limits.PROFILES}",
@@ -57,28 +53,38 @@ def profiles_of(con: duckdb.DuckDBPyConnection, image: str) -> tuple[list[Profil
         )
     stages: dict[str, dict[str, float]] = defaultdict(dict)
     # What most machines have used comes first: of a fleet of many private files the last have no room.
-    rows = con.execute(
-        "SELECT key, file, path, size, package, version, need, stage, first_use_us, share FROM kept_files"
-        " WHERE image = ? ORDER BY machines DESC, path, key",
+    con.execute(
+        "CREATE OR REPLACE TEMP TABLE room AS SELECT * FROM kept_files WHERE image = ?"
+        f" ORDER BY machines DESC, path, key LIMIT {limits.ENTRIES}",
         [image],
     )
-    room, left_out = _Room(), 0
-    while batch := rows.fetchmany(4096):
-        for key, file, path, size, package, version, need, stage, first_use_us, share in batch:
-            if key not in profiles:
-                left_out += 1
-                continue
-            profile = profiles[key]
-            owner = (package, version) if package else None
-            least = PLANNED.get(key, PLANNED_OTHERS)
-            entry = Entry(path.encode(), size, owner, need, max(share, least), int(first_use_us) * 1000)
-            entry.ranges = _ranges(ranges.get(file, []), profile, entry, least)
-            if not room.takes(entry):
-                left_out += 1
-                continue
-            profile.entries.append(entry)
-            stages[key][stage] = min(stages[key].get(stage, 1e18), first_use_us)
-            entry.stage = stage
+    ranges = defaultdict(list)
+    query = (
+        "SELECT file, first, upto, part, share FROM kept_ranges"
+        " WHERE image = ? AND file IN (SELECT file FROM room) ORDER BY file, first"
+    )
+    for file, *one in con.execute(query, [image]).fetchall():
+        ranges[file].append(one)
+    (all_files,) = con.execute("SELECT count(*) FROM kept_files WHERE image = ?", [image]).fetchone()
+    rows = con.execute(
+        "SELECT key, file, path, size, package, version, need, stage, first_use, share FROM room"
+        " ORDER BY machines DESC, path, key"
+    )
+    room, taken = _Room(), 0
+    for key, file, path, size, package, version, need, stage, first_use, share in rows.fetchall():
+        if key not in profiles:
+            continue
+        profile = profiles[key]
+        owner = (package, version) if package else None
+        least = PLANNED.get(key, PLANNED_OTHERS)
+        entry = Entry(path.encode(), size, owner, need, max(share, least), round(first_use * profile.timeline_ns))
+        entry.ranges = _ranges(ranges.get(file, []), profile, entry, least)
+        if not room.takes(entry):
+            continue
+        taken += 1
+        profile.entries.append(entry)
+        stages[key][stage] = min(stages[key].get(stage, 1.0), first_use)
+        entry.stage = stage
     for key, profile in profiles.items():
         profile.stages = _order(stages[key])
         number = {name: index for index, name in enumerate(profile.stages)}
@@ -86,7 +92,7 @@ def profiles_of(con: duckdb.DuckDBPyConnection, image: str) -> tuple[list[Profil
             entry.stage = number.get(entry.stage, len(number) - 1)
             for one in entry.ranges:
                 one.stage = entry.stage
-    return [profile for profile in profiles.values() if profile.entries], left_out
+    return [profile for profile in profiles.values() if profile.entries], all_files - taken
 
 
 def _order(stages: dict[str, float]) -> list[str]:
@@ -157,6 +163,13 @@ def write_whole(path: Path, data: bytes) -> None:
 def images_of(con: duckdb.DuckDBPyConnection) -> list[tuple[str, int]]:
     """The images of the fleet, and how many machines each has."""
     return con.execute("SELECT image, count(*) FROM machines GROUP BY image ORDER BY image").fetchall()
+
+
+def seen(con: duckdb.DuckDBPyConnection) -> dict[str, int]:
+    """How many files of keys the fleet has, and how many of them enough machines have used."""
+    (files,) = con.execute("SELECT count(DISTINCT file) FROM counted").fetchone()
+    (frequent,) = con.execute("SELECT count(*) FROM frequent").fetchone()
+    return {"files_seen": files, "files_frequent": frequent}
 
 
 def merge(

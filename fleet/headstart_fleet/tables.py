@@ -65,17 +65,20 @@ class Refused(Exception):
 def connect(memory: str, threads: int, directory: Path | None = None) -> duckdb.DuckDBPyConnection:
     """A database in memory that takes at most `memory` (as "3GB") and then writes to a temporary directory."""
     place = tempfile.mkdtemp(prefix="headstart-fleet-", dir=directory)
-    con = duckdb.connect(
-        config={
-            "memory_limit": memory,
-            "threads": threads,
-            "temp_directory": place,
-            "preserve_insertion_order": False,
-            # Files come from others: nothing is fetched or loaded on their account.
-            "autoinstall_known_extensions": False,
-            "autoload_known_extensions": False,
-        }
-    )
+    config = {
+        "memory_limit": memory,
+        "threads": threads,
+        "temp_directory": place,
+        "preserve_insertion_order": False,
+        # Files come from others: nothing is fetched or loaded on their account.
+        "autoinstall_known_extensions": False,
+        "autoload_known_extensions": False,
+    }
+    try:
+        con = duckdb.connect(config=config)
+    except duckdb.Error:
+        os.rmdir(place)
+        raise
     con.execute("SET enable_progress_bar = false")
     return con
 

@@ -14,10 +14,11 @@ SELECT machine, min(image) AS image FROM starts GROUP BY machine;
 SELECT key, min(key_id) AS key_id, count(*) AS machines FROM starts GROUP BY key HAVING count(*) >= {k};
 
 -- name: counted
--- Equal uses of a file are counted first, by numbers alone: this is the one query that groups all rows.
+-- Equal uses of a file are counted first, by numbers alone: this is the one query that groups all rows. Times are
+-- shares of a start's: slow machines count as much as fast ones, and none moves a mean by more than its part.
 SELECT
     use, min(file) AS file, min(name) AS name, min(machine) AS machine, count(*) AS machines,
-    sum(first_use_us) AS first_use_us
+    sum(CASE WHEN first_use_us < timeline_us THEN first_use_us / timeline_us ELSE 1.0 END) AS first_uses
 FROM fleet
 WHERE content <> 0
 GROUP BY use;
@@ -39,7 +40,7 @@ HAVING sum(machines) >= {k};
 -- The kinds of uses that remain, with what one of the machines says of each.
 SELECT
     fleet.use, fleet.file, fleet.name, key, content, unit, path, size, package, version, need, stage, ranges,
-    counted.machines, counted.first_use_us
+    counted.machines, counted.first_uses
 FROM fleet JOIN counted ON counted.use = fleet.use AND counted.machine = fleet.machine
 WHERE counted.file IN (SELECT file FROM frequent) OR counted.name IN (SELECT name FROM frequent_names);
 
@@ -57,7 +58,7 @@ SELECT
     max(need) AS need,
     max_by(stage, uses.machines) AS stage,
     sum(uses.machines) AS machines,
-    sum(first_use_us) / sum(uses.machines) AS first_use_us
+    sum(first_uses) / sum(uses.machines) AS first_use
 FROM uses JOIN keys ON keys.key = uses.key
 WHERE file IN (SELECT file FROM frequent)
 GROUP BY file, uses.key;
@@ -73,7 +74,7 @@ SELECT
     max_by(stage, uses.machines) AS stage,
     sum(uses.machines) AS machines,
     any_value(keys.machines) AS of_machines,
-    sum(first_use_us) / sum(uses.machines) AS first_use_us
+    sum(first_uses) / sum(uses.machines) AS first_use
 FROM uses JOIN keys ON keys.key = uses.key
 WHERE name IN (SELECT name FROM frequent_names) AND package IS NULL AND size IS NOT NULL
 GROUP BY name, uses.key
@@ -104,12 +105,12 @@ GROUP BY key_units.key_id, key_units.unit;
 -- name: voted
 SELECT
     file, files.key, content, files.unit, path, size, package, version, need, stage,
-    files.machines, possible.machines AS of_machines, first_use_us
+    files.machines, possible.machines AS of_machines, first_use
 FROM files JOIN possible ON possible.key_id = files.key_id AND possible.unit = files.unit
 UNION ALL
 SELECT
     file, key, file AS content, file AS unit, path, size, NULL AS package, NULL AS version, need, stage,
-    machines, of_machines, first_use_us
+    machines, of_machines, first_use
 FROM varying;
 
 -- name: pieces
