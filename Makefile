@@ -24,7 +24,7 @@ export ARCH
 LAB := target/release/headstart-lab
 
 .PHONY: all deps deps-cross deps-build deps-test deps-kernels deps-packages deps-live deps-arm64 crates crates-md build build-lab build-static order build-dynamic check lint man install-files deb rpm test-packages test-packages-vm test-packages-kills test-image test-live test-golden test-layout test-arm64 test-reproducible test test-all test-kernels \
-	deps-dynamic deps-consumers test-consumers test-debian13 test-dynamic test-cases test-storm fuzz fuzz-structured demo bench measure install clean
+	deps-dynamic deps-consumers test-consumers test-fleet bench-fleet deps-fleet test-debian13 test-dynamic test-cases test-storm fuzz fuzz-structured demo bench measure install clean
 
 all: build
 
@@ -47,6 +47,9 @@ CONSUMER_PACKAGES := go:golang-go
 ARM64_PACKAGES := qemu-system-arm qemu-efi-aarch64 qemu-user-static binfmt-support arch-test
 
 deps: deps-build deps-test
+
+deps-fleet:
+	@packaging/debian-deps python3 python3-venv
 
 deps-build deps-dynamic deps-test deps-kernels deps-packages deps-live deps-arm64 deps-consumers:
 	@packaging/debian-deps $(if $(filter deps-dynamic,$@),$(DYNAMIC_PACKAGES))$(if $(filter deps-live,$@),$(LIVE_PACKAGES))$(if $(filter deps-arm64,$@),$(ARM64_PACKAGES))$(if $(filter deps-consumers,$@),$(CONSUMER_PACKAGES))$(if $(filter deps-packages,$@),$(PACKAGE_PACKAGES))$(if $(filter deps-build,$@),$(BUILD_PACKAGES))$(if $(filter deps-test,$@),$(TEST_PACKAGES))$(if $(filter deps-kernels,$@),$(KERNEL_PACKAGES))
@@ -229,7 +232,7 @@ test: check build-static
 
 # What takes longer too: 200 kills, thirty starts, six minutes of each fuzzer, all kernels, another build of the packages, and the tests on Debian 13.
 test-all: export HEADSTART_TESTS_LONG = 1
-test-all: test test-kernels test-packages test-image test-reproducible test-consumers
+test-all: test test-kernels test-packages test-image test-reproducible test-consumers test-fleet
 	HEADSTART_BIN=$(abspath $(BIN)) tests/acceptance/run --ignored
 	$(CARGO) test -j$(JOBS) --locked -p headstart-inspect --test report -- --ignored
 	$(CARGO) test -j$(JOBS) --locked -p headstart --test early -- --ignored
@@ -239,6 +242,18 @@ test-all: test test-kernels test-packages test-image test-reproducible test-cons
 	tests/debian13/run make lint
 	$(MAKE) test-dynamic
 	tests/debian13/run cargo test -j$(JOBS) --locked --workspace --no-run
+
+# The program of fleet/, installed as a user installs it, and its tests.
+FLEET := target/fleet/bin
+test-fleet: deps-fleet
+	python3 -m venv target/fleet
+	$(FLEET)/pip install -q --disable-pip-version-check ./fleet[test]
+	cd fleet && ../$(FLEET)/pytest
+
+# What merging MACHINES_OF_FLEET machines takes, on a machine that does nothing else; fleet/SCALE.md has the figures. Some 3 GB of disk.
+MACHINES_OF_FLEET ?= 10000
+bench-fleet: test-fleet
+	$(FLEET)/python fleet/bench/scale.py $(MACHINES_OF_FLEET) target/fleet/bench
 
 # The lists of `headstart export --for`, read by the code of the programs that they are for, which Go and cargo fetch.
 test-consumers: build-static deps-consumers

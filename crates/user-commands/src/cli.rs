@@ -1,8 +1,8 @@
 //! The whole command line, of all programs of the package: help, man pages and completions are made of it.
 
 use crate::commands::{
-    apps, bench, chart, compare, diff, doctor, estimate, explain, export, floor, forget, hydrate, keys,
-    learn, plan, profile, replay, report_bug, show, status,
+    apps, bench, chart, compare, diff, doctor, estimate, explain, export, fleet, floor, forget, hydrate,
+    keys, learn, plan, profile, replay, report_bug, show, status,
 };
 use clap::Subcommand;
 use headstart_start_commands::commands::{boot, daemon, features, layout, mark, op, record, run};
@@ -28,6 +28,7 @@ pub(crate) enum Command {
     Floor(floor::Args),
     Layout(layout::Args),
     Profile(profile::Args),
+    Fleet(fleet::Args),
     Forget(forget::Args),
     Boot(boot::Args),
     Daemon(daemon::Args),

@@ -62,6 +62,7 @@ fn run(command: Command, state: Option<PathBuf>) -> Result<()> {
         Command::Floor(args) => commands::floor::run(args, &store(state)?),
         Command::Forget(args) => commands::forget::run(args, &store(state)?),
         Command::Profile(args) => commands::profile::run(args, &store(state)?),
+        Command::Fleet(args) => commands::fleet::run(args),
         Command::Apps(args) => commands::apps::run(args, state),
         Command::Doctor(args) => commands::doctor::run(args, &store(state)?),
         Command::ReportBug(args) => commands::report_bug::run(args, &store(state)?),

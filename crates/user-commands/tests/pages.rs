@@ -59,7 +59,9 @@ fn refused(line: &str) -> Option<ErrorKind> {
     definition.build();
     let mut command = &definition;
     for word in words[1..].iter().take_while(|word| **word != "--") {
-        if let Some(long) = word.strip_prefix("--") {
+        // Of another program (`fleet`, which has this test too) the options are not known here.
+        let known = !command.is_disable_help_flag_set();
+        if let Some(long) = word.strip_prefix("--").filter(|_| known) {
             let long = long.split('=').next();
             if !command.get_arguments().any(|known| known.get_long() == long) {
                 return Some(ErrorKind::UnknownArgument);

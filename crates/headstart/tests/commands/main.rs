@@ -8,6 +8,7 @@ mod chart;
 #[path = "../common/mod.rs"]
 mod common;
 mod consumers;
+mod fleet;
 mod hostile;
 mod parts;
 mod runs;

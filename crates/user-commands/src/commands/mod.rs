@@ -10,6 +10,7 @@ pub mod doctor;
 pub mod estimate;
 pub mod explain;
 pub mod export;
+pub mod fleet;
 pub mod floor;
 pub mod forget;
 pub mod hydrate;

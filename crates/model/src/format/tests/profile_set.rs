@@ -3,7 +3,7 @@
 use super::super::Kind;
 use super::super::container::{Container, Writer};
 use super::given::profile;
-use crate::profile::Entry;
+use crate::profile::{Entry, Policy};
 use crate::profile_set::{Owner, Package};
 use crate::testing::Forged;
 use crate::{FilePath, Profile, ProfileSet, limits, testing};
@@ -191,4 +191,53 @@ fn a_file_that_no_profile_has_is_refused() {
     }
     let said = ProfileSet::from_bytes(&writer.finish().unwrap()).unwrap_err();
     assert!(said.to_string().contains("no profile has \"/z\""), "{said}");
+}
+
+/// Files that the Python program of `fleet/` has written, and reads.
+fn of_fleet(name: &str) -> std::path::PathBuf {
+    std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../fleet/tests/data")
+        .join(name)
+}
+
+/// The tests of `fleet/` read this file. After a change of the format, HEADSTART_TESTS_WRITE=1 writes it anew.
+#[test]
+fn a_fleet_reads_what_is_written_here() {
+    let (path, set) = (of_fleet("exported.profiles"), set(&["/usr/bin/x", "boot"]));
+    if std::env::var_os("HEADSTART_TESTS_WRITE").is_some() {
+        std::fs::write(&path, set.to_bytes().unwrap()).unwrap();
+    }
+    let kept = ProfileSet::from_bytes(&std::fs::read(path).unwrap()).unwrap();
+    assert_eq!(kept, set);
+}
+
+/// The tests of `fleet/` compare this file with what `headstart-fleet merge` makes.
+#[test]
+fn what_a_fleet_has_merged_is_read_here() {
+    let bytes = std::fs::read(of_fleet("merged.profiles")).unwrap();
+    let merged = ProfileSet::from_bytes(&bytes).unwrap();
+    let keys: Vec<&str> = merged.profiles().iter().map(|one| one.key.as_str()).collect();
+    assert_eq!(keys, ["/usr/bin/x", "boot"]);
+    let [program, boot] = merged.profiles() else {
+        panic!("{merged:?}")
+    };
+    assert_eq!((program.policy, boot.policy), (Policy::Decay, Policy::Boot));
+    assert_eq!(
+        (program.page_size, program.runs, &boot.stages[..]),
+        (4096, 4, &["early".to_owned(), "late".into()][..])
+    );
+    let libc = &program.entries[0];
+    assert_eq!(libc.path, FilePath::from("/usr/lib/libc.so.6"));
+    assert_eq!(merged.package_of(libc).unwrap().version, "2.36-9");
+    let ranges: Vec<_> = libc
+        .ranges
+        .iter()
+        .map(|it| (it.start, it.pages, it.weight))
+        .collect();
+    assert_eq!(ranges, [(0, 2, 1.0), (7, 3, 0.75)]);
+    // It comes back as it is, so nothing in it is lost on the way.
+    assert_eq!(
+        ProfileSet::from_bytes(&merged.to_bytes().unwrap()).unwrap(),
+        merged
+    );
 }
