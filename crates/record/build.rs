@@ -34,6 +34,11 @@ fn compile(object: &Path, defines: &[&str]) {
         Some(_) => env::var_os("DEP_BPF_INCLUDE").expect("libbpf-sys tells where its headers are"),
         None => "/usr/include".into(),
     };
+    assert!(
+        Path::new(&headers).join("bpf/bpf_core_read.h").is_file(),
+        "libbpf's headers are not in {}: install libbpf-dev, or build with the feature `vendored`, as -p headstart does",
+        Path::new(&headers).display()
+    );
     let arch = match env::var("CARGO_CFG_TARGET_ARCH").as_deref() {
         Ok("x86_64") => "x86",
         Ok("aarch64") => "arm64",
