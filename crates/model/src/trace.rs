@@ -1,6 +1,6 @@
 //! One start, as it happened.
 
-use crate::{Activity, FilePath, PageRange, PageSet};
+use crate::{Activity, FilePath, PageRange, PageSet, WindowUse, limits};
 use serde::{Deserialize, Serialize};
 
 /// One start, as it happened: who ran, which pages of which files they used first and when, which paths they
@@ -22,8 +22,12 @@ pub struct Trace {
     /// Where files were mapped and touched, ordered by file and page; may be of processes with different
     /// ones.
     pub mappings: Vec<Mapping>,
-    /// First uses of page ranges, ordered by time.
+    /// First uses of page ranges, ordered by time; without those of [`Trace::windows`]. See
+    /// [`Trace::all_uses`].
     pub uses: Vec<Use>,
+    /// Of files that were used in too many places for [`Trace::uses`] the earlier first uses, ordered by
+    /// time. Empty for nearly all starts.
+    pub windows: Vec<WindowUse>,
     /// Paths looked up, ordered by time; each (path, kind, found) once.
     pub lookups: Vec<Lookup>,
     /// Metadata blocks that had to be read, ordered by time.
@@ -322,7 +326,8 @@ impl Trace {
     /// The pages used of each file, in the order of [`Trace::files`].
     pub fn used_pages(&self) -> Vec<PageSet> {
         let mut sets: Vec<Vec<PageRange>> = vec![Vec::new(); self.files.len()];
-        for used in &self.uses {
+        let windows = self.windows.iter().flat_map(|row| row.uses());
+        for used in self.uses.iter().copied().chain(windows) {
             if let Some(set) = sets.get_mut(used.file as usize) {
                 set.push(PageRange::new(used.start, u64::from(used.pages)));
             }
@@ -330,14 +335,33 @@ impl Trace {
         sets.into_iter().map(PageSet::from_iter).collect()
     }
 
+    /// First uses of page ranges, of each file in order of time.
+    ///
+    /// Those of [`Trace::windows`] are exact up to [`limits::RUNS`] runs. Beyond that each window is one use,
+    /// from its first used page to the last: whoever joins uses needs memory for each.
+    pub fn all_uses(&self) -> impl Iterator<Item = Use> + '_ {
+        let runs: usize = self.windows.iter().map(WindowUse::runs).sum();
+        let exact = runs <= limits::RUNS;
+        let rows = self.windows.iter();
+        rows.map(move |row| if exact { *row } else { row.spanned() })
+            .flat_map(WindowUse::uses)
+            .chain(self.uses.iter().copied())
+    }
+
+    /// How many rows say what pages were used.
+    pub fn use_rows(&self) -> usize {
+        self.uses.len() + self.windows.len()
+    }
+
     /// How many entries it keeps: uses, look-ups and metadata misses.
     pub fn kept(&self) -> usize {
-        self.uses.len() + self.lookups.len() + self.metadata.len()
+        self.use_rows() + self.lookups.len() + self.metadata.len()
     }
 
     /// When the first use or look-up was: a start may have been held before.
     pub fn began_ns(&self) -> u64 {
         let uses = self.uses.iter().map(|used| used.time_ns);
+        let uses = uses.chain(self.windows.iter().map(|row| row.time_ns));
         let lookups = self.lookups.iter().map(|lookup| lookup.time_ns);
         uses.chain(lookups).min().unwrap_or(0)
     }
@@ -345,6 +369,10 @@ impl Trace {
     /// When the start was over: what a recording waited for quiet is no part of it.
     pub fn over_ns(&self) -> u64 {
         let last_use = self.uses.last().map_or(0, |used| used.time_ns);
+        let last_use = self
+            .windows
+            .last()
+            .map_or(last_use, |row| row.time_ns.max(last_use));
         let last_lookup = self.lookups.last().map_or(0, |lookup| lookup.time_ns);
         match self.end.reason {
             EndReason::Exit(_) | EndReason::Interrupted => self.end.elapsed_ns,
