@@ -1,6 +1,7 @@
 //! One start, as it happened.
 
-use crate::{Activity, FilePath, PageRange, PageSet, WindowUse, limits};
+pub use crate::uses::{Use, UseKind, WindowUse};
+use crate::{Activity, FilePath, PageRange, PageSet, limits};
 use serde::{Deserialize, Serialize};
 
 /// One start, as it happened: who ran, which pages of which files they used first and when, which paths they
@@ -214,39 +215,6 @@ pub struct Mapping {
     pub pages: PageRange,
 }
 
-/// The first use of a range of pages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Use {
-    /// When.
-    pub time_ns: u64,
-    /// Index into [`Trace::processes`].
-    pub process: u32,
-    /// Index into [`Trace::files`].
-    pub file: u32,
-    /// First page.
-    pub start: u64,
-    /// Number of pages, at least 1.
-    pub pages: u32,
-    /// How the pages were used.
-    pub kind: UseKind,
-}
-
-/// How pages were used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum UseKind {
-    /// Asked for by read(2) and its kin: exact.
-    Read,
-    /// Mapped around a fault: up to 16 pages of which at least one was touched, nobody knows which.
-    Map,
-    /// Touched, and found by a fault: exact.
-    Fault,
-    /// Entered the page cache: no evidence of use.
-    Add,
-    /// Mapped around a fault of which the page is known, and told as [`UseKind::Fault`]: others of these up
-    /// to 16 may have been touched as well.
-    Around,
-}
-
 /// A path somebody looked up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lookup {
@@ -326,8 +294,7 @@ impl Trace {
     /// The pages used of each file, in the order of [`Trace::files`].
     pub fn used_pages(&self) -> Vec<PageSet> {
         let mut sets: Vec<Vec<PageRange>> = vec![Vec::new(); self.files.len()];
-        let windows = self.windows.iter().flat_map(|row| row.uses());
-        for used in self.uses.iter().copied().chain(windows) {
+        for used in self.told_uses(true) {
             if let Some(set) = sets.get_mut(used.file as usize) {
                 set.push(PageRange::new(used.start, u64::from(used.pages)));
             }
@@ -339,13 +306,16 @@ impl Trace {
     ///
     /// Those of [`Trace::windows`] are exact up to [`limits::RUNS`] runs. Beyond that each window is one use,
     /// from its first used page to the last: whoever joins uses needs memory for each.
-    pub fn all_uses(&self) -> impl Iterator<Item = Use> + '_ {
+    // Boxed, for many go through it: each would have a copy of the code.
+    pub fn all_uses(&self) -> Box<dyn Iterator<Item = Use> + '_> {
         let runs: usize = self.windows.iter().map(WindowUse::runs).sum();
-        let exact = runs <= limits::RUNS;
+        self.told_uses(runs <= limits::RUNS)
+    }
+
+    fn told_uses(&self, exact: bool) -> Box<dyn Iterator<Item = Use> + '_> {
         let rows = self.windows.iter();
-        rows.map(move |row| if exact { *row } else { row.spanned() })
-            .flat_map(WindowUse::uses)
-            .chain(self.uses.iter().copied())
+        let rows = rows.map(move |row| if exact { *row } else { row.spanned() });
+        Box::new(rows.flat_map(WindowUse::uses).chain(self.uses.iter().copied()))
     }
 
     /// How many rows say what pages were used.

@@ -160,6 +160,7 @@ const WIDEST: u64 = 1 << 20;
 /// The pieces that these pages lie in, joined over holes of up to `bridge` bytes. Where these are too many for
 /// a plan, as of a large file that is touched everywhere, larger holes are bridged: what is read beside is
 /// less than what a plan would leave out.
+#[inline(never)]
 fn few_pieces(pages: &PageSet, facts: &FileFacts, page: u64, mut bridge: u64) -> Vec<Piece> {
     loop {
         let found = pieces(pages, facts, page, bridge);

@@ -4,7 +4,7 @@ use super::columns::{Column, Cursor, Recent};
 use super::rows::{KINDS, TICK_NS, place, table, value_at};
 use crate::limits::{self, bounded};
 use crate::trace::Trace;
-use crate::window::{WINDOW_PAGES, WindowUse};
+use crate::uses::{WINDOW_PAGES, WindowUse};
 
 /// Number of columns.
 pub(super) const WINDOWS: usize = 7;

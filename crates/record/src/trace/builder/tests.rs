@@ -129,6 +129,16 @@ fn page_uses_beyond_a_limit_are_lost_and_the_trace_can_be_written_and_teaches_no
             "scattered pages",
             Box::new(|n| [file(1, b"/one".to_vec()), read(1, 1000 * n)]),
         ),
+        (
+            "pages of two windows each",
+            Box::new(|n| {
+                let Event::Use(seen) = read(1, 1600 * n + 15) else {
+                    unreachable!()
+                };
+                let last = seen.start + 1;
+                [file(1, b"/one".to_vec()), Event::Use(UseSeen { last, ..seen })]
+            }),
+        ),
     ] {
         let mut builder = builder(&Options::tree(vec![]));
         for number in 0..WINDOWS as u64 + 1000 {

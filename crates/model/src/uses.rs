@@ -1,8 +1,41 @@
-//! Uses of a file that is used in very many places, such as the memory of a virtual machine that is resumed:
-//! by windows of 16 pages, a bit for each page, where one row a page would be too many.
+//! First uses of pages, and those of a file that is used in very many places, such as the memory of a virtual
+//! machine that is resumed: by windows of 16 pages, a bit for each page, where a row for each would be too
+//! many.
 
-use crate::trace::{Use, UseKind};
 use serde::{Deserialize, Serialize};
+
+/// The first use of a range of pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Use {
+    /// When.
+    pub time_ns: u64,
+    /// Index into [`Trace::processes`](crate::Trace::processes).
+    pub process: u32,
+    /// Index into [`Trace::files`](crate::Trace::files).
+    pub file: u32,
+    /// First page.
+    pub start: u64,
+    /// Number of pages, at least 1.
+    pub pages: u32,
+    /// How the pages were used.
+    pub kind: UseKind,
+}
+
+/// How pages were used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum UseKind {
+    /// Asked for by read(2) and its kin: exact.
+    Read,
+    /// Mapped around a fault: up to 16 pages of which at least one was touched, nobody knows which.
+    Map,
+    /// Touched, and found by a fault: exact.
+    Fault,
+    /// Entered the page cache: no evidence of use.
+    Add,
+    /// Mapped around a fault of which the page is known, and told as [`UseKind::Fault`]: others of these up
+    /// to 16 may have been touched as well.
+    Around,
+}
 
 /// Pages of a window: what Linux maps around a fault at once, with pages of 4 KiB.
 pub const WINDOW_PAGES: u64 = 16;
@@ -43,23 +76,6 @@ impl WindowUse {
                 kind: used.kind,
             }
         })
-    }
-
-    /// What tells one row from another.
-    pub fn place(&self) -> (u32, u64, UseKind) {
-        (self.file, self.window, self.kind)
-    }
-
-    /// Takes another row of the same place in; returns whether it is one.
-    pub fn takes_in(&mut self, other: &WindowUse) -> bool {
-        if self.place() != other.place() {
-            return false;
-        }
-        if other.time_ns < self.time_ns {
-            (self.time_ns, self.process) = (other.time_ns, other.process);
-        }
-        self.pages |= other.pages;
-        true
     }
 
     /// Number of runs of pages.
@@ -117,9 +133,8 @@ mod tests {
         let mut row = WindowUse::of(&testing::used(3, 0, 18, 2)).next().unwrap();
         assert_eq!((row.window, row.pages, row.runs()), (1, 0b1100, 1));
         assert_eq!(row.spanned(), row);
-        assert!(row.takes_in(&WindowUse::of(&testing::used(2, 0, 24, 1)).next().unwrap()));
-        assert!(!row.takes_in(&WindowUse::of(&testing::used(2, 0, 0, 1)).next().unwrap()));
-        assert_eq!((row.time_ns, row.runs()), (2_000_000, 2));
+        row.pages |= 0b1_0000_0000;
+        assert_eq!(row.runs(), 2);
         let spanned: Vec<Use> = row.spanned().uses().collect();
         assert_eq!(spanned.len(), 1);
         assert_eq!(
@@ -134,8 +149,9 @@ mod tests {
             let mut rows: Vec<WindowUse> = Vec::new();
             for (start, pages) in &uses {
                 for row in WindowUse::of(&testing::used(0, 0, *start, *pages)) {
-                    if !rows.iter_mut().any(|known| known.takes_in(&row)) {
-                        rows.push(row);
+                    match rows.iter_mut().find(|known| known.window == row.window) {
+                        Some(known) => known.pages |= row.pages,
+                        None => rows.push(row),
                     }
                 }
             }
