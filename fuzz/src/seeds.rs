@@ -12,7 +12,7 @@ use headstart_model::testing::{
     DISK, activity, draft, entry, file, key, lookup, planned, profile, range, trace, used,
 };
 use headstart_model::trace::{Ahead, Mapping, Mark, MetadataMiss, UseKind};
-use headstart_model::{Outcome, PageRange, Profile, ProfileSet};
+use headstart_model::{Outcome, PageRange, Profile, ProfileSet, WindowUse};
 use std::path::Path;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -28,6 +28,8 @@ fn a_trace() -> Result<Vec<u8>> {
     it.uses = vec![used(0, 0, 0, 2), used(7, 0, 7, 2), used(9, 1, 3, 2)];
     it.uses[1].kind = UseKind::Map;
     it.uses[2].kind = UseKind::Fault;
+    it.windows = WindowUse::of(&used(4, 1, 250, 9)).collect();
+    it.windows[1].kind = UseKind::Fault;
     it.lookups = vec![lookup(2, "/etc"), lookup(3, "/etc/ld.so.preload")];
     it.lookups[1].found = false;
     it.metadata = vec![MetadataMiss {

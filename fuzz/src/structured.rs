@@ -190,10 +190,10 @@ fn apart(path: &FilePath, number: u64) -> FilePath {
 }
 
 fn trace(mut trace: Trace, random: &mut Random) -> Option<Vec<u8>> {
-    use headstart_model::limits::{FILES, LOOKUPS, MAPPINGS, MARKS, MISSES, PROCESSES, USES};
+    use headstart_model::limits::{FILES, LOOKUPS, MAPPINGS, MARKS, MISSES, PROCESSES, USES, WINDOWS};
     for _ in 0..=random.below(3) {
-        match random.below(14) {
-            12 | 13 => activity(&mut trace, random)?,
+        match random.below(16) {
+            14 | 15 => activity(&mut trace, random)?,
             0 => more(&mut trace.uses, USES, random, |used, n| {
                 used.time_ns = used.time_ns.wrapping_add(n % (1 << 40));
                 used.start = used.start.wrapping_add(n % (1 << 20));
@@ -256,6 +256,17 @@ fn trace(mut trace: Trace, random: &mut Random) -> Option<Vec<u8>> {
                 let used = any(&mut trace.uses, random)?;
                 (used.start, used.pages) = (random.number(), random.number() as u32);
                 used.time_ns = random.number();
+            }
+            11 => more(&mut trace.windows, WINDOWS, random, |row, n| {
+                row.time_ns = row.time_ns.wrapping_add(n % (1 << 40));
+                row.window = n % (1 << 40);
+                row.pages = n as u16;
+            }),
+            12 => {
+                let files = trace.files.len().max(1) as u64;
+                let row = any(&mut trace.windows, random)?;
+                row.file = (random.number() % (files + 1)) as u32;
+                (row.window, row.process) = (random.number(), random.below(3) as u32);
             }
             _ => {
                 trace.end.elapsed_ns = random.number();

@@ -21,7 +21,7 @@ impl<'a> Uses<'a> {
             page: u64::from(trace.meta.page_size.max(1)),
         };
         // By time: what was used before is not used first again.
-        for used in &trace.uses {
+        for used in trace.all_uses() {
             if let Some(pages) = uses.files.get_mut(used.file as usize) {
                 insert(
                     pages,

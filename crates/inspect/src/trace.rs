@@ -97,7 +97,7 @@ fn facts_text(trace: &Trace, file_bytes: usize, sets: &[PageSet]) -> String {
                     "{} in {} files, {} first uses",
                     pages(total, page),
                     trace.files.len(),
-                    trace.uses.len()
+                    trace.all_uses().count()
                 ),
             ),
             ("looked up", lookups(trace)),
@@ -177,7 +177,7 @@ fn kinds(trace: &Trace) -> Table {
         (UseKind::Around, "mapped around a known fault"),
         (UseKind::Add, "entered the cache"),
     ] {
-        let of_kind = || trace.uses.iter().filter(|used| used.kind == kind);
+        let of_kind = || trace.all_uses().filter(|used| used.kind == kind);
         if of_kind().next().is_some() {
             let sum: u64 = of_kind().map(|used| u64::from(used.pages)).sum();
             table.row([
@@ -192,7 +192,7 @@ fn kinds(trace: &Trace) -> Table {
 
 fn processes(trace: &Trace) -> Table {
     let mut sums = vec![0u64; trace.processes.len()];
-    for used in &trace.uses {
+    for used in trace.all_uses() {
         if let Some(sum) = sums.get_mut(used.process as usize) {
             *sum += u64::from(used.pages);
         }

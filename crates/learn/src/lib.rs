@@ -114,3 +114,5 @@ mod boot_tests;
 mod tests;
 #[cfg(test)]
 mod time_tests;
+#[cfg(test)]
+mod window_tests;

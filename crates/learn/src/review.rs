@@ -160,9 +160,9 @@ fn used(trace: &Trace, trace_began_ns: i64, files: &mut HashMap<FilePath, FileJo
             (path, has_pages(trace, file, &exclude))
         })
         .collect();
-    for used in trace.uses.iter().filter(|u| u.kind != UseKind::Add) {
+    for used in trace.all_uses().filter(|u| u.kind != UseKind::Add) {
         let (path, learned) = rows[used.file as usize];
-        let pages = pages_of(used, &trace.files[used.file as usize], page_size);
+        let pages = pages_of(&used, &trace.files[used.file as usize], page_size);
         let time_ns = i64::try_from(used.time_ns).unwrap_or(i64::MAX);
         let time_ns = time_ns.saturating_add(trace_began_ns).max(0) as u64;
         let join = match files.get_mut(path) {

@@ -262,13 +262,13 @@ impl Run {
             .iter()
             .map(|file| has_pages(trace, file, exclude))
             .collect();
-        for used in &trace.uses {
+        for used in trace.all_uses() {
             let index = used.file as usize;
             if !learned[index] {
                 continue;
             }
             let file = &trace.files[index];
-            let (fresh, perhaps) = match windows.evidence(used, file) {
+            let (fresh, perhaps) = match windows.evidence(&used, file) {
                 // Nobody knows which of these was touched.
                 PageEvidence::Needed(pages) if used.kind == UseKind::Map => {
                     (seen[index].insert(pages), Some(pages))
@@ -276,7 +276,7 @@ impl Run {
                 PageEvidence::Needed(pages) => (seen[index].insert(pages), None),
                 PageEvidence::Perhaps(pages) => (Vec::new(), Some(pages)),
             };
-            let pages = pages_of(used, file, windows.page_size);
+            let pages = pages_of(&used, file, windows.page_size);
             let touched = matches!(used.kind, UseKind::Read | UseKind::Fault).then_some(pages);
             if fresh.is_empty() && perhaps.is_none() && touched.is_none() {
                 continue;

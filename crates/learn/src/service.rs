@@ -27,7 +27,7 @@ pub struct Served {
     pub not_prefetched: u64,
 }
 
-/// What had been done for each use, in the order of [`Trace::uses`].
+/// What had been done for each use, in the order of [`Trace::all_uses`].
 pub fn served(trace: &Trace) -> Vec<Served> {
     let exclude = DEFAULT_EXCLUDE.map(FilePath::from);
     let page_size = u64::from(trace.meta.page_size);
@@ -39,13 +39,13 @@ pub fn served(trace: &Trace) -> Vec<Served> {
     let learned: Vec<bool> = (trace.files.iter())
         .map(|file| has_pages(trace, file, &exclude))
         .collect();
-    let one = |used: &headstart_model::trace::Use| {
+    let one = |used: headstart_model::trace::Use| {
         let index = used.file as usize;
         let mut served = Served::default();
         let Some([found, not_found]) = seen.get_mut(index).filter(|_| used.kind != UseKind::Around) else {
             return served;
         };
-        let pages = pages_of(used, &trace.files[index], page_size);
+        let pages = pages_of(&used, &trace.files[index], page_size);
         let mut left = vec![pages];
         if let (Some(asked), true) = (&asked, used.kind != UseKind::Add) {
             left.clear();
@@ -75,7 +75,7 @@ pub fn served(trace: &Trace) -> Vec<Served> {
         }
         served
     };
-    trace.uses.iter().map(one).collect()
+    trace.all_uses().map(one).collect()
 }
 
 /// By file, ascending and disjoint: pages that were asked for, and when that was first.

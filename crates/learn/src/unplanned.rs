@@ -29,7 +29,7 @@ fn bytes(trace: &Trace, plan: Option<&Plan<'_>>) -> (u64, u64) {
         paths.find_map(|path| planned.get(path.as_bytes()))
     };
     let mut files: HashMap<u32, GrowingSet> = HashMap::new();
-    for used in &trace.uses {
+    for used in trace.all_uses() {
         let Some(file) = trace.files.get(used.file as usize) else {
             continue;
         };
@@ -44,7 +44,7 @@ fn bytes(trace: &Trace, plan: Option<&Plan<'_>>) -> (u64, u64) {
             files
                 .entry(used.file)
                 .or_default()
-                .insert(pages_of(used, file, page_size));
+                .insert(pages_of(&used, file, page_size));
         }
     }
     let nothing = PageSet::new();

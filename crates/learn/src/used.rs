@@ -10,7 +10,7 @@ pub fn used(trace: &Trace) -> Used {
     let page_size = u64::from(trace.meta.page_size);
     let mut seen = vec![GrowingSet::default(); trace.files.len()];
     let mut total = Used::default();
-    for used in trace.uses.iter().filter(|used| used.kind != UseKind::Around) {
+    for used in trace.all_uses().filter(|used| used.kind != UseKind::Around) {
         let file = &trace.files[used.file as usize];
         let unreachable = file.state == FileState::Unreachable;
         let local = file
@@ -21,7 +21,7 @@ pub fn used(trace: &Trace) -> Used {
         if !local && !unreachable {
             continue;
         }
-        let fresh = seen[used.file as usize].insert(pages_of(used, file, page_size));
+        let fresh = seen[used.file as usize].insert(pages_of(&used, file, page_size));
         let pages: u64 = fresh.iter().map(|range| range.pages()).sum();
         total.pages += pages;
         if unreachable {

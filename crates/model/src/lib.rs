@@ -27,6 +27,7 @@ pub mod room;
 pub mod testing;
 pub mod trace;
 pub mod users;
+pub mod uses;
 
 pub use activity::Activity;
 pub use key::Key;
@@ -39,3 +40,4 @@ pub use profile_set::ProfileSet;
 pub use ranges::{GrowingSet, PageRange, PageSet};
 
 pub use trace::Trace;
+pub use uses::WindowUse;

@@ -94,10 +94,13 @@ limits! {
     COLS = 12 * MIB, Trace, "bytes of COLS, decoded", "what its tables can take";
     FILES = 64 * KIB, Trace, "files", "a source tree of Linux has 90,000, but no start reads most of it";
     USES = 128 * KIB, Trace, "uses", "fifteen times the uses, look-ups and metadata misses of LibreOffice";
+    WINDOWS = 384 * KIB, Trace, "uses and rows of WIND together", "a row has up to eight runs of pages: with two million runs there is room for the uses as well";
+    WIND = 9 * MIB, Trace, "bytes of WIND, decoded", "24 for each row";
+    RUNS = 256 * KIB, Trace, "runs of pages in WIND that are told apart", "the memory of 1 GiB has half as many at most";
     LOOKUPS = 128 * KIB, Trace, "look-ups", "fifteen times the uses, look-ups and metadata misses of LibreOffice";
     MISSES = 64 * KIB, Trace, "metadata misses", "eight times the uses, look-ups and metadata misses of LibreOffice";
     ACTV = 8 * MIB, Trace, "bytes of ACTV, decoded", "eight for each row that may be";
-    ROWS = MIB, Trace, "rows of all tables, all but slices counted twice", "of 32 bytes they are half of what may be taken; the tables of COLS and the processes are 917,504";
+    ROWS = MIB, Trace, "rows of all tables beside ACTV, all but slices counted twice", "of 32 bytes they are half of what may be taken; the tables of COLS and the processes are 917,504";
     REQUESTED = 256 * KIB, Trace, "block requests", "a disk answers 200 a second, flash that many in a minute of a start";
     SLICES = MIB, Trace, "slices of threads", "as rows";
     SAMPLES = 64 * KIB, Trace, "samples of processors, and of memory", "one each 0.1 seconds for two hours";

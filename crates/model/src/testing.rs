@@ -181,6 +181,7 @@ pub fn trace() -> Trace {
         files: Vec::new(),
         mappings: Vec::new(),
         uses: Vec::new(),
+        windows: Vec::new(),
         lookups: Vec::new(),
         metadata: Vec::new(),
         marks: Vec::new(),

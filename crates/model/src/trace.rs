@@ -1,6 +1,7 @@
 //! One start, as it happened.
 
-use crate::{Activity, FilePath, PageRange, PageSet};
+pub use crate::uses::{Use, UseKind, WindowUse};
+use crate::{Activity, FilePath, PageRange, PageSet, limits};
 use serde::{Deserialize, Serialize};
 
 /// One start, as it happened: who ran, which pages of which files they used first and when, which paths they
@@ -22,8 +23,12 @@ pub struct Trace {
     /// Where files were mapped and touched, ordered by file and page; may be of processes with different
     /// ones.
     pub mappings: Vec<Mapping>,
-    /// First uses of page ranges, ordered by time.
+    /// First uses of page ranges, ordered by time; without those of [`Trace::windows`]. See
+    /// [`Trace::all_uses`].
     pub uses: Vec<Use>,
+    /// Of files that were used in too many places for [`Trace::uses`] the earlier first uses, ordered by
+    /// time. Empty for nearly all starts.
+    pub windows: Vec<WindowUse>,
     /// Paths looked up, ordered by time; each (path, kind, found) once.
     pub lookups: Vec<Lookup>,
     /// Metadata blocks that had to be read, ordered by time.
@@ -210,39 +215,6 @@ pub struct Mapping {
     pub pages: PageRange,
 }
 
-/// The first use of a range of pages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Use {
-    /// When.
-    pub time_ns: u64,
-    /// Index into [`Trace::processes`].
-    pub process: u32,
-    /// Index into [`Trace::files`].
-    pub file: u32,
-    /// First page.
-    pub start: u64,
-    /// Number of pages, at least 1.
-    pub pages: u32,
-    /// How the pages were used.
-    pub kind: UseKind,
-}
-
-/// How pages were used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum UseKind {
-    /// Asked for by read(2) and its kin: exact.
-    Read,
-    /// Mapped around a fault: up to 16 pages of which at least one was touched, nobody knows which.
-    Map,
-    /// Touched, and found by a fault: exact.
-    Fault,
-    /// Entered the page cache: no evidence of use.
-    Add,
-    /// Mapped around a fault of which the page is known, and told as [`UseKind::Fault`]: others of these up
-    /// to 16 may have been touched as well.
-    Around,
-}
-
 /// A path somebody looked up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lookup {
@@ -322,7 +294,7 @@ impl Trace {
     /// The pages used of each file, in the order of [`Trace::files`].
     pub fn used_pages(&self) -> Vec<PageSet> {
         let mut sets: Vec<Vec<PageRange>> = vec![Vec::new(); self.files.len()];
-        for used in &self.uses {
+        for used in self.told_uses(true) {
             if let Some(set) = sets.get_mut(used.file as usize) {
                 set.push(PageRange::new(used.start, u64::from(used.pages)));
             }
@@ -330,14 +302,36 @@ impl Trace {
         sets.into_iter().map(PageSet::from_iter).collect()
     }
 
+    /// First uses of page ranges, of each file in order of time.
+    ///
+    /// Those of [`Trace::windows`] are exact up to [`limits::RUNS`] runs. Beyond that each window is one use,
+    /// from its first used page to the last: whoever joins uses needs memory for each.
+    // Boxed, for many go through it: each would have a copy of the code.
+    pub fn all_uses(&self) -> Box<dyn Iterator<Item = Use> + '_> {
+        let runs: usize = self.windows.iter().map(WindowUse::runs).sum();
+        self.told_uses(runs <= limits::RUNS)
+    }
+
+    fn told_uses(&self, exact: bool) -> Box<dyn Iterator<Item = Use> + '_> {
+        let rows = self.windows.iter();
+        let rows = rows.map(move |row| if exact { *row } else { row.spanned() });
+        Box::new(rows.flat_map(WindowUse::uses).chain(self.uses.iter().copied()))
+    }
+
+    /// How many rows say what pages were used.
+    pub fn use_rows(&self) -> usize {
+        self.uses.len() + self.windows.len()
+    }
+
     /// How many entries it keeps: uses, look-ups and metadata misses.
     pub fn kept(&self) -> usize {
-        self.uses.len() + self.lookups.len() + self.metadata.len()
+        self.use_rows() + self.lookups.len() + self.metadata.len()
     }
 
     /// When the first use or look-up was: a start may have been held before.
     pub fn began_ns(&self) -> u64 {
         let uses = self.uses.iter().map(|used| used.time_ns);
+        let uses = uses.chain(self.windows.iter().map(|row| row.time_ns));
         let lookups = self.lookups.iter().map(|lookup| lookup.time_ns);
         uses.chain(lookups).min().unwrap_or(0)
     }
@@ -345,6 +339,10 @@ impl Trace {
     /// When the start was over: what a recording waited for quiet is no part of it.
     pub fn over_ns(&self) -> u64 {
         let last_use = self.uses.last().map_or(0, |used| used.time_ns);
+        let last_use = self
+            .windows
+            .last()
+            .map_or(last_use, |row| row.time_ns.max(last_use));
         let last_lookup = self.lookups.last().map_or(0, |lookup| lookup.time_ns);
         match self.end.reason {
             EndReason::Exit(_) | EndReason::Interrupted => self.end.elapsed_ns,

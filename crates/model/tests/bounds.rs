@@ -10,7 +10,7 @@ use headstart_model::profile::Entry;
 use headstart_model::profile_set::{Owner, Package};
 use headstart_model::testing::Forged;
 use headstart_model::trace::{MetadataMiss, Process};
-use headstart_model::{FilePath, Outcome, Profile, ProfileSet, Trace, limits, outcome, testing};
+use headstart_model::{FilePath, Outcome, Profile, ProfileSet, Trace, WindowUse, limits, outcome, testing};
 use peak_alloc::PeakAlloc;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -59,6 +59,7 @@ fn sound() -> Vec<Vec<u8>> {
     let mut trace = testing::trace();
     trace.files = vec![testing::file("/bin/true")];
     trace.uses = vec![testing::used(1, 0, 0, 3)];
+    trace.windows = WindowUse::of(&testing::used(1, 0, 100, 3)).collect();
     trace.lookups = vec![testing::lookup(2, "/etc")];
     trace.activity = Some(testing::activity());
     let entry = Entry {
@@ -226,6 +227,15 @@ fn the_largest_files_that_are_allowed_are_read_in_little_memory() {
     trace.uses = (0..limits::USES)
         .map(|index| testing::used(index as u64, (index % limits::FILES) as u32, index as u64 * 77, 1))
         .collect();
+    trace.windows = (0..limits::WINDOWS - limits::USES)
+        .map(|index| WindowUse {
+            window: (index as u64).wrapping_mul(0x9e37_79b9) % (1 << 40),
+            pages: 0x5555,
+            ..WindowUse::of(&testing::used(index as u64, (index % limits::FILES) as u32, 0, 1))
+                .next()
+                .unwrap()
+        })
+        .collect();
     trace.lookups = (0..limits::LOOKUPS)
         .map(|index| testing::lookup(index as u64, &path(index, 60)))
         .collect();
@@ -240,6 +250,7 @@ fn the_largest_files_that_are_allowed_are_read_in_little_memory() {
         .collect();
     assert!(bounded("the largest trace", &trace.to_bytes().unwrap()));
     // What it leaves room for of what else was done.
+    trace.windows.truncate(32 << 10);
     let left = limits::ROWS - trace.rows();
     trace.activity = Some(active(left / 4, left / 2));
     assert!(bounded(

@@ -55,7 +55,7 @@ pub(crate) fn requests(
             false => PageSet::new(),
         };
         let bridge = if bridges { device_facts.bridge() } else { 0 };
-        let pieces_of = |pages: &PageSet| pieces(pages, facts, page, bridge);
+        let pieces_of = |pages: &PageSet| few_pieces(pages, facts, page, bridge);
         let last = pieces_of(&last);
         let blocks = device_facts.compression.map(|of| u64::from(of.block));
         let mut pieces = match blocks {
@@ -149,6 +149,26 @@ fn appended(entry: &Entry, facts: &FileFacts, pages: &PageSet, page: u64) -> Opt
         last.length = last.length.max((to * page).saturating_sub(last.logical));
     }
     Some((pages.union(&PageSet::from_iter([more])), facts))
+}
+
+/// The most pieces of one file that holes are left in as the cost model says: a quarter of a plan's requests.
+const PIECES: usize = limits::REQUESTS / 4;
+
+/// No hole larger than this is bridged for the sake of few pieces, bytes.
+const WIDEST: u64 = 1 << 20;
+
+/// The pieces that these pages lie in, joined over holes of up to `bridge` bytes. Where these are too many for
+/// a plan, as of a large file that is touched everywhere, larger holes are bridged: what is read beside is
+/// less than what a plan would leave out.
+#[inline(never)]
+fn few_pieces(pages: &PageSet, facts: &FileFacts, page: u64, mut bridge: u64) -> Vec<Piece> {
+    loop {
+        let found = pieces(pages, facts, page, bridge);
+        if found.len() <= PIECES || bridge >= WIDEST {
+            return found;
+        }
+        bridge = (2 * bridge).max(page);
+    }
 }
 
 /// The pieces that these pages lie in, joined over holes of up to `bridge` bytes.

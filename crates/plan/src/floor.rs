@@ -202,7 +202,7 @@ fn needed(trace: &Trace, profile: &Profile, machine: &Machine) -> Vec<Need> {
     let mut needed = Vec::new();
     // A trace may be of another machine, with other pages, and of anybody.
     let bytes = |pages: u64| pages.saturating_mul(u64::from(trace.meta.page_size));
-    for used in trace.uses.iter().filter(|used| is_sure(used.kind)) {
+    for used in trace.all_uses().filter(|used| is_sure(used.kind)) {
         let Some(file) = trace.files.get(used.file as usize) else {
             continue;
         };

@@ -86,3 +86,46 @@ fn of_a_profile_whose_paths_have_two_names_each_as_many_are_asked_for_as_a_plan_
     assert!(draft.requests.len() > draft.files.len() && draft.requests.len() <= limits::REQUESTS);
     testing::plan_file(&draft);
 }
+
+#[test]
+fn a_file_that_is_touched_everywhere_has_wider_holes_bridged_instead_of_its_end_left_out() {
+    let windows = limits::RANGES as u64;
+    let path = FilePath::from("/memory");
+    let one = headstart_model::profile::Entry {
+        version: Some(headstart_model::profile::Version {
+            size: windows * 5 * 4096,
+            ..testing::VERSION
+        }),
+        // A page of five.
+        ranges: (0..windows).map(|n| testing::range(n * 5, 1, 1.0)).collect(),
+        ..testing::entry("/memory")
+    };
+    let size = windows * 5 * 4096;
+    let whole = Extent {
+        logical: 0,
+        physical: 1 << 20,
+        length: size,
+    };
+    let machine = Machine {
+        page_size: 4096,
+        memory_available: 64 << 30,
+        // So quick that no hole is worth a byte.
+        devices: vec![Device {
+            cost: headstart_model::machine::Cost {
+                latency: 1e-9,
+                ..testing::FLASH
+            },
+            ..device("/", 0)
+        }],
+        files: vec![FileFacts {
+            size,
+            extents: vec![whole],
+            ..file(&path, 0)
+        }],
+    };
+    let draft = plan(&testing::profile(vec![one]), &machine, &[], &PlanOptions::new(0));
+    let end = draft.requests.iter().map(|one| one.offset + one.length).max();
+    assert_eq!(end, Some((windows - 1) * 5 * 4096 + 4096));
+    assert!(draft.requests.len() <= limits::REQUESTS);
+    testing::plan_file(&draft);
+}

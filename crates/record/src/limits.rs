@@ -16,7 +16,7 @@
 
 use headstart_model::limits as format;
 
-pub(crate) use format::{BLOCK_DEVICES, FILES, MAPPINGS, MISSES, PROCESSES, USES};
+pub(crate) use format::{BLOCK_DEVICES, FILES, MAPPINGS, MISSES, PROCESSES, USES, WINDOWS};
 
 /// The most look-ups. With the paths of files and executables, one of which may be empty, they are as many
 /// paths as a trace takes.
@@ -44,7 +44,7 @@ pub(crate) const FILESYSTEMS: usize = format::FILESYSTEMS;
 pub(crate) const FILE_IDS: usize = 2 * FILES;
 
 /// The most 64-page parts of files that are told apart. Dense they are 64 GiB; scattered reads stop at
-/// [`USES`] before.
+/// [`WINDOWS`] before.
 pub(crate) const CHUNKS: usize = 256 << 10;
 
 /// The most requests to block devices: with [`SLICES`], at their longest, below `ACTV` of the format.
@@ -69,6 +69,7 @@ pub(crate) const BYTES: usize = FILES * 320
     + CHUNKS * 72
     + MAPPINGS * 48
     + USES * 48
+    + WINDOWS * 32
     + LOOKUPS * 128
     + MISSES * 48
     + PROCESSES * 160

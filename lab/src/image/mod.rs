@@ -40,6 +40,7 @@ pub const BUILT_IN: &[(&str, &str)] = built_in!(
         "chromium",
         "firefox",
         "postgresql",
+        "resume",
         "true",
         "calibration",
         "container",

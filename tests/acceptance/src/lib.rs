@@ -171,7 +171,7 @@ pub fn planned_pages(profile: &Profile) -> Vec<(String, PageSet)> {
 /// fault nobody knows.
 pub fn certain_pages(trace: &Trace) -> Vec<(String, PageSet)> {
     let mut ranges = vec![Vec::new(); trace.files.len()];
-    for used in &trace.uses {
+    for used in trace.all_uses() {
         if matches!(used.kind, UseKind::Read | UseKind::Fault) {
             ranges[used.file as usize].push(PageRange::new(used.start, u64::from(used.pages)));
         }

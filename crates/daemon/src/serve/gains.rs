@@ -81,7 +81,7 @@ const FEW_FILES: usize = 3;
 pub(super) fn needs_little(trace: &Trace) -> bool {
     let mut files = HashSet::new();
     let mut pages = 0;
-    for one in &trace.uses {
+    for one in trace.all_uses() {
         let path = trace
             .files
             .get(one.file as usize)

@@ -20,6 +20,7 @@ mod overlay_container;
 mod own_limits;
 mod own_namespace;
 mod renumbered;
+mod resume;
 mod savings;
 mod scanner;
 mod squashfs;

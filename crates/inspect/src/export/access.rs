@@ -1,6 +1,6 @@
 //! The table of accesses: its columns, and a trace as its rows.
 
-use headstart_model::trace::{LookupKind, UseKind};
+use headstart_model::trace::{LookupKind, Use, UseKind};
 use headstart_model::{FilePath, Trace};
 use serde::Serialize;
 use std::borrow::Cow;
@@ -20,7 +20,7 @@ pub(super) fn bounded(trace: &Trace) -> io::Result<()> {
         .map(|process| length(&process.executable))
         .collect();
     let length_of = |lengths: &[usize], index: u32| lengths.get(index as usize).copied().unwrap_or(0);
-    let uses = trace.uses.iter();
+    let uses = trace.all_uses();
     let uses = uses.map(|used| length_of(&files, used.file) + length_of(&runs, used.process));
     let lookups = trace.lookups.iter();
     let lookups = lookups.map(|lookup| length(&lookup.path) + length_of(&runs, lookup.process));
@@ -67,18 +67,17 @@ pub(super) type Row<'a> = [Value<'a>; COLUMNS.len()];
 /// Which row of the trace stands where.
 #[derive(Clone, Copy)]
 enum Place {
-    Use(usize),
+    Use(Use),
     Lookup(usize),
     Metadata(usize),
 }
 
 /// The rows in order of time.
 pub(super) fn rows(trace: &Trace) -> impl Iterator<Item = Row<'_>> {
-    let uses = trace.uses.iter().map(|used| used.time_ns).enumerate();
     let lookups = trace.lookups.iter().map(|lookup| lookup.time_ns).enumerate();
     let metadata = trace.metadata.iter().map(|read| read.time_ns).enumerate();
-    let mut order: Vec<(u64, Place)> = uses
-        .map(|(at, time)| (time, Place::Use(at)))
+    let mut order: Vec<(u64, Place)> = (trace.all_uses())
+        .map(|used| (used.time_ns, Place::Use(used)))
         .chain(lookups.map(|(at, time)| (time, Place::Lookup(at))))
         .chain(metadata.map(|(at, time)| (time, Place::Metadata(at))))
         .collect();
@@ -98,8 +97,7 @@ fn row(trace: &Trace, time_ns: u64, place: Place) -> Row<'_> {
     let mut row: Row<'_> = std::array::from_fn(|_| Value::None);
     row[0] = Value::U64(time_ns);
     match place {
-        Place::Use(at) => {
-            let used = &trace.uses[at];
+        Place::Use(used) => {
             row[1] = text("use");
             row[2] = text(match used.kind {
                 UseKind::Read => "read",

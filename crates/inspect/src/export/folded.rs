@@ -66,7 +66,7 @@ type Seen<'a> = (u64, &'a FilePath, bool);
 /// The uses and look-ups of each process in order of time.
 fn events(trace: &Trace) -> Vec<Vec<Seen<'_>>> {
     let mut events: Vec<Vec<Seen<'_>>> = vec![Vec::new(); trace.processes.len()];
-    for used in &trace.uses {
+    for used in trace.all_uses() {
         let file = trace.files.get(used.file as usize);
         if let (Some(events), Some(file)) = (events.get_mut(used.process as usize), file) {
             events.push((used.time_ns, &file.path, false));

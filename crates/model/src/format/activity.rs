@@ -315,7 +315,11 @@ fn index_or_none(number: u64) -> Result<Option<u32>, String> {
 /// Whether a trace has room for so many requests and slices beside its other rows.
 fn rows(trace: &Trace, requests: usize, slices: usize) -> Result<(), String> {
     let rows = trace.rows() + 2 * requests + slices;
-    bounded("rows, all but slices counted twice", rows, limits::ROWS)
+    bounded(
+        "rows beside ACTV, all but slices counted twice",
+        rows,
+        limits::ROWS,
+    )
 }
 
 /// Whether every index leads somewhere, and every value is in its range and its order.

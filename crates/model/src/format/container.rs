@@ -122,6 +122,7 @@ const ZSTD: u32 = 1;
 /// Collects sections and writes the file.
 pub struct Writer {
     kind: Kind,
+    major: u16,
     sections: Vec<([u8; 4], u32, u64, Vec<u8>)>,
 }
 
@@ -130,8 +131,14 @@ impl Writer {
     pub fn new(kind: Kind) -> Writer {
         Writer {
             kind,
+            major: kind.major(),
             sections: Vec::new(),
         }
+    }
+
+    /// The file is one of this earlier major version, which has all that is in it.
+    pub fn of_major(self, major: u16) -> Writer {
+        Writer { major, ..self }
     }
 
     /// Adds a section as it is.
@@ -196,7 +203,7 @@ impl Writer {
         }
         let mut header = Header {
             magic: *self.kind.magic(),
-            major: U16::new(self.kind.major()),
+            major: U16::new(self.major),
             minor: U16::new(self.kind.minor()),
             sections: U32::new(rows.len() as u32),
             length: U64::new(offset as u64),

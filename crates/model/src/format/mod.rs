@@ -17,6 +17,7 @@ mod profile_set;
 mod rows;
 mod trace;
 mod values;
+mod windows;
 
 pub use container::{Container, FormatError, Writer};
 pub(crate) use profile::{path_bytes, ranges_of};
@@ -63,8 +64,8 @@ impl Kind {
     /// The major version that is written and read.
     pub fn major(self) -> u16 {
         match self {
-            // 4: MMAP instead of MAPS.
-            Kind::Trace => 4,
+            // 4: MMAP instead of MAPS. 5: WIND.
+            Kind::Trace => 5,
             // 3: the modes Bypass and Declined.
             Kind::Outcome => 3,
             Kind::Profile | Kind::Plan | Kind::ProfileSet => 1,

@@ -18,7 +18,7 @@ pub(super) const LOOKUPS: usize = 4;
 pub(super) const MISSES: usize = 5;
 
 const NS: i64 = 1_000_000_000;
-const KINDS: [UseKind; 5] = [
+pub(super) const KINDS: [UseKind; 5] = [
     UseKind::Read,
     UseKind::Map,
     UseKind::Fault,

@@ -354,5 +354,5 @@ fn errors_say_what_is_wrong() {
     );
     let mut earlier = one(trace()).to_bytes().unwrap();
     earlier[8] = 1;
-    assert!(text(Trace::from_bytes(&earlier)).contains("version 1, this headstart reads version 4"));
+    assert!(text(Trace::from_bytes(&earlier)).contains("version 1, this headstart reads version 5"));
 }

@@ -6,11 +6,15 @@ use super::columns::{Column, Cursor, join, split};
 use super::paths::{PathList, Paths};
 use super::rows::{self, FILES, LOOKUPS, MAPPINGS, MISSES, TICK_NS, USES};
 use super::values::Values;
+use super::windows::{self, WINDOWS};
 use super::{Container, FormatError, Kind, Writer, addressable, is_page_size, refused, stage_name};
 use crate::limits::{self, bounded};
 use crate::trace::{End, Filesystem, Lost, Mark, Meta, Process};
 use crate::{FilePath, PageRange, Trace};
 use serde::{Deserialize, Serialize};
+
+/// The last major version without WIND.
+const WITHOUT_WINDOWS: u16 = 4;
 
 /// A process, as it is written: its executable is a path of the list.
 #[derive(Serialize, Deserialize)]
@@ -34,9 +38,11 @@ impl<'a> NameTable<'a> {
     /// Lists the paths as they were met, so that those of one directory stand together.
     fn from_trace(trace: &'a Trace) -> NameTable<'a> {
         let mut first = vec![u64::MAX; trace.files.len()];
-        for used in &trace.uses {
-            if let Some(first) = first.get_mut(used.file as usize) {
-                *first = used.time_ns.min(*first);
+        let windows = trace.windows.iter().map(|row| (row.file, row.time_ns));
+        let uses = trace.uses.iter().map(|used| (used.file, used.time_ns));
+        for (file, time_ns) in windows.chain(uses) {
+            if let Some(first) = first.get_mut(file as usize) {
+                *first = time_ns.min(*first);
             }
         }
         let files = trace
@@ -108,7 +114,12 @@ impl Trace {
 
     /// The file, unchecked.
     pub(crate) fn written(&self) -> Result<Vec<u8>, FormatError> {
-        let mut file = Writer::new(Kind::Trace);
+        let file = Writer::new(Kind::Trace);
+        // Who does not know WIND would take its pages for unused.
+        let mut file = match self.windows.is_empty() {
+            true => file.of_major(WITHOUT_WINDOWS),
+            false => file,
+        };
         let named = NameTable::from_trace(self);
         let processes: Vec<Ran> = (self.processes.iter().zip(&named.processes))
             .map(|(process, executable)| Ran {
@@ -144,6 +155,9 @@ impl Trace {
             .collect();
         file.compressed(b"COLS", &join(&columns), limits::COLS)?;
         drop(columns);
+        if !self.windows.is_empty() {
+            file.compressed(b"WIND", &join(&windows::write(&self.windows)), limits::WIND)?;
+        }
         if let Some(activity) = &self.activity {
             let columns = activity::write(activity, &self.processes);
             file.compressed(b"ACTV", &join(&columns), limits::ACTV)?;
@@ -198,6 +212,7 @@ impl Trace {
                 files,
                 mappings,
                 uses,
+                windows: Vec::new(),
                 lookups,
                 metadata,
                 marks,
@@ -209,6 +224,11 @@ impl Trace {
         drop(columns);
         drop(paths);
         let damaged = |what| file.damaged(what);
+        if file.has(b"WIND") {
+            let columns = file.section(b"WIND", limits::WIND)?;
+            let columns = split::<WINDOWS>(&columns).map_err(damaged)?;
+            trace.windows = windows::read(columns).map_err(damaged)?;
+        }
         if file.has(b"ACTV") {
             let columns = file.section(b"ACTV", limits::ACTV)?;
             let columns = split::<ACTIVITY>(&columns).map_err(damaged)?;
@@ -275,6 +295,7 @@ impl Trace {
         ] {
             bounded(what, rows, most)?;
         }
+        windows::check(self)?;
         if let Some(activity) = &self.activity {
             activity::check(activity, self)?;
         }

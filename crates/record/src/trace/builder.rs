@@ -9,11 +9,12 @@ mod lookups;
 mod pages;
 mod processes;
 mod shares;
+mod windows;
 
 use crate::error::RecordError;
 use crate::kernel::clock::{monotonic_ns, unix_ns_of};
 use crate::kernel::event::{Dev, Event, LookupSeen, Place, UseSeen};
-use crate::limits::{MISSES, USES};
+use crate::limits::MISSES;
 use crate::options::Options;
 use crate::trace::mounts::{Mounts, is_whole};
 use crate::trace::places::absolute;
@@ -29,6 +30,7 @@ use processes::Processes;
 use shares::{Shares, Taken};
 use std::collections::HashSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use windows::Uses;
 
 /// A trace in the making.
 pub(crate) struct Builder {
@@ -39,7 +41,7 @@ pub(crate) struct Builder {
     secrets: Secrets,
     processes: Processes,
     files: Files,
-    uses: Vec<Use>,
+    uses: Uses,
     shares: Shares,
     lookups: Lookups,
     metadata: Vec<MetadataMiss>,
@@ -104,7 +106,7 @@ impl Builder {
             secrets: Secrets::new(),
             processes: Processes::default(),
             files: Files::new(page_size as u64),
-            uses: Vec::new(),
+            uses: Uses::default(),
             shares: Shares::new(),
             lookups: Lookups::new(options.scope == Scope::System),
             metadata: Vec::new(),
@@ -144,7 +146,7 @@ impl Builder {
 
     /// About how much memory it takes, bytes; as `crates/record/src/limits.rs` reckons.
     pub(crate) fn bytes(&self) -> usize {
-        let uses = (self.uses.len() + self.metadata.len()) * 48;
+        let uses = self.uses.bytes() + self.metadata.len() * 48;
         uses + self.files.bytes() + self.lookups.bytes() + self.processes.bytes()
     }
 
@@ -218,7 +220,7 @@ impl Builder {
 
     fn taken(&self) -> Taken {
         Taken {
-            uses: self.uses.len(),
+            uses: self.uses.added(),
             ..self.files.taken()
         }
     }
@@ -249,17 +251,14 @@ impl Builder {
             let uses = &mut self.uses;
             let mut has_room = true;
             whole &= self.files.use_pages(&seen, |file, start, pages| {
-                has_room = uses.len() < USES;
-                if has_room {
-                    uses.push(Use {
-                        time_ns,
-                        process,
-                        file,
-                        start,
-                        pages,
-                        kind: seen.kind,
-                    });
-                }
+                has_room = uses.add(Use {
+                    time_ns,
+                    process,
+                    file,
+                    start,
+                    pages,
+                    kind: seen.kind,
+                });
             });
             whole &= has_room;
         }
@@ -348,16 +347,7 @@ impl Builder {
             };
             self.metadata.retain(visible);
         }
-        let mut uses = self.uses;
-        uses.retain_mut(
-            |one| match named.index.get(one.file as usize).copied().flatten() {
-                Some(file) => {
-                    one.file = file;
-                    true
-                }
-                None => false,
-            },
-        );
+        let (mut uses, mut windows) = self.uses.finish(&named.index);
         let dropped = self.dropped + self.lookups.dropped();
         let (lost, dropped) = match ended.unseen_uses.saturating_mul(UNSEEN) < self.events {
             true => (ended.lost, dropped + ended.unseen_uses),
@@ -366,12 +356,11 @@ impl Builder {
         let directories = directories(&named);
         let mut lookups = self.lookups.finish(|path| directories.contains(path));
         drop(directories);
-        // Each processor's events come in order, but not those of several.
-        uses.sort_by_key(|one| one.time_ns);
         lookups.sort_by_key(|one| one.time_ns);
         self.metadata.sort_by_key(|one| one.time_ns);
         let mut processes = self.processes.into_list();
         let times = uses.iter_mut().map(|one| &mut one.time_ns);
+        let times = times.chain(windows.iter_mut().map(|one| &mut one.time_ns));
         let times = times.chain(lookups.iter_mut().map(|one| &mut one.time_ns));
         let times = times.chain(self.metadata.iter_mut().map(|one| &mut one.time_ns));
         for time_ns in times.chain(processes.iter_mut().map(|one| &mut one.start_ns)) {
@@ -397,16 +386,18 @@ impl Builder {
             files: named.files,
             mappings: named.mappings,
             uses,
+            windows,
             lookups,
             metadata: self.metadata,
             marks: Vec::new(),
             activity: None,
             ahead: None,
         };
-        let room = limits::ROWS.saturating_sub(trace.rows());
-        trace.activity = self
-            .activity
-            .map(|activity| activity.finish(started_ns, ended.unseen, room));
+        // Beside uses in very many places there is no room for it.
+        if let Some(room) = limits::ROWS.checked_sub(trace.rows()) {
+            let activity = self.activity;
+            trace.activity = activity.map(|activity| activity.finish(started_ns, ended.unseen, room));
+        }
         Ok(trace)
     }
 }

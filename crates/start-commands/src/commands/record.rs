@@ -130,7 +130,7 @@ impl Summary {
             files: trace.files.len(),
             pages: trace.used_pages().iter().map(PageSet::pages).sum(),
             page_size: trace.meta.page_size,
-            uses: trace.uses.len(),
+            uses: trace.all_uses().count(),
             lookups: trace.lookups.len(),
             metadata: trace.metadata.len(),
             file_bytes,

@@ -100,7 +100,7 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
             }
         })
         .collect();
-    let uses: usize = starts.iter().map(|start| start.trace.uses.len()).sum();
+    let uses: usize = starts.iter().map(|start| start.trace.use_rows()).sum();
     progress.show(&format!("drawing {uses} uses"));
     let picture = match form {
         Form::Svg => svg(&starts),
@@ -124,7 +124,7 @@ impl DrawnStart {
             elapsed_ns: start.trace.end.elapsed_ns,
             floor_ns: start.floor.as_ref().map(|floor| floor.ns),
             pages: pages(start.trace),
-            uses: start.trace.uses.len(),
+            uses: start.trace.use_rows(),
             requests: activity.map_or(0, |activity| activity.requests.len()),
             slices: activity.map_or(0, |activity| activity.slices.len()),
         }

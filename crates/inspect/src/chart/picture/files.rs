@@ -116,8 +116,8 @@ impl Files {
         const NONE: u32 = u32::MAX;
         let mut row_of = vec![NONE; trace.files.len()];
         let mut rows: Vec<FileRow> = Vec::new();
-        let mut dots = Vec::with_capacity(trace.uses.len());
-        for (used, served) in trace.uses.iter().zip(served) {
+        let mut dots = Vec::with_capacity(served.len());
+        for (used, served) in trace.all_uses().zip(served) {
             let parts = [
                 (Service::InTime, served.in_time),
                 (Service::Late, served.late),

@@ -171,7 +171,7 @@ impl Processes {
                 row.slices.push((slice.from_ns, slice.to_ns, slice.state));
             }
         }
-        for used in &trace.uses {
+        for used in trace.all_uses() {
             if let Some(row) = row_of.get(used.process as usize) {
                 let row = &mut rows[*row as usize];
                 row.uses.push(used.time_ns);
@@ -206,7 +206,7 @@ fn weights(trace: &Trace) -> Vec<u64> {
             *weight = weight.saturating_add(slice.to_ns.saturating_sub(slice.from_ns));
         }
     }
-    for used in &trace.uses {
+    for used in trace.all_uses() {
         if let Some(weight) = weights.get_mut(used.process as usize) {
             *weight = weight.saturating_add(PAGE_NS.saturating_mul(u64::from(used.pages)));
         }

@@ -6,7 +6,7 @@ use crate::outcome::{Decisions, Mode, Precision, Resident, Skipped, StageOutcome
 use crate::plan::{Fill, NO_FILE, PlanDevice, PlanDraft, PlanFileEntry, Request, RequestKind, Touch};
 use crate::profile::{Entry, Need, Policy, Touches, Version, WeightedRange};
 use crate::trace::*;
-use crate::{FilePath, Key, Outcome, PageRange, Profile, Trace, testing};
+use crate::{FilePath, Key, Outcome, PageRange, Profile, Trace, WindowUse, testing};
 use proptest::prelude::*;
 
 pub(super) fn path() -> impl Strategy<Value = FilePath> {
@@ -17,6 +17,18 @@ pub(super) fn path() -> impl Strategy<Value = FilePath> {
         let path: Vec<u8> = components.iter().flat_map(|c| [b"/", &c[..]].concat()).collect();
         FilePath::from(path)
     })
+}
+
+/// A row of WIND, made of the numbers of a use.
+fn window(&(t, process, file, window, pages, kind): &(u32, u32, u32, u32, u32, UseKind)) -> WindowUse {
+    WindowUse {
+        time_ns: u64::from(t) * 100_000,
+        process,
+        file,
+        window: u64::from(window),
+        pages: pages as u16 | 1 << (pages % 16),
+        kind,
+    }
 }
 
 pub(super) fn trace() -> impl Strategy<Value = Trace> {
@@ -102,6 +114,7 @@ pub(super) fn trace() -> impl Strategy<Value = Trace> {
                 file: 2,
                 pages: PageRange::new(n >> 20, 7),
             }],
+            windows: uses.iter().step_by(2).map(window).collect(),
             uses: uses
                 .into_iter()
                 .map(|(t, process, file, start, pages, kind)| Use {

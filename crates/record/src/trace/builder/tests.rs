@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::kernel::event::{FileSeen, Location, Place};
-use crate::limits::{FILES, LOOKUP_BYTES, LOOKUPS, PROCESSES};
+use crate::limits::{FILES, LOOKUP_BYTES, LOOKUPS, PROCESSES, USES, WINDOWS};
 use headstart_model::trace::LookupKind;
 
 fn builder(options: &Options) -> Builder {
@@ -116,14 +116,32 @@ fn page_uses_beyond_a_limit_are_lost_and_the_trace_can_be_written_and_teaches_no
             "many files",
             Box::new(|n| [file(n + 1, format!("/{n}").into_bytes()), read(n + 1, 0)]),
         ),
-        ("pages", Box::new(|n| [file(1, b"/one".to_vec()), read(1, 2 * n)])),
+        (
+            "pages of few windows each in many files",
+            Box::new(|n| {
+                [
+                    file(1 + n % 200, format!("/{}", n % 200).into_bytes()),
+                    read(1 + n % 200, 20 * n),
+                ]
+            }),
+        ),
         (
             "scattered pages",
             Box::new(|n| [file(1, b"/one".to_vec()), read(1, 1000 * n)]),
         ),
+        (
+            "pages of two windows each",
+            Box::new(|n| {
+                let Event::Use(seen) = read(1, 1600 * n + 15) else {
+                    unreachable!()
+                };
+                let last = seen.start + 1;
+                [file(1, b"/one".to_vec()), Event::Use(UseSeen { last, ..seen })]
+            }),
+        ),
     ] {
         let mut builder = builder(&Options::tree(vec![]));
-        for number in 0..USES as u64 + 1000 {
+        for number in 0..WINDOWS as u64 + 1000 {
             for event in events(number) {
                 builder.push(event);
             }
@@ -132,9 +150,84 @@ fn page_uses_beyond_a_limit_are_lost_and_the_trace_can_be_written_and_teaches_no
         assert!(trace.lost.events >= 1000, "{kind}");
         assert!(trace.unfit().unwrap().contains("lost"), "{kind}");
         assert!(trace.uses.len() <= USES && trace.files.len() <= FILES, "{kind}");
+        assert!(trace.use_rows() <= WINDOWS, "{kind}");
         let bytes = trace.to_bytes().unwrap_or_else(|e| panic!("{kind}: {e}"));
-        assert_eq!(Trace::from_bytes(&bytes).unwrap().uses.len(), trace.uses.len());
+        assert_eq!(Trace::from_bytes(&bytes).unwrap().use_rows(), trace.use_rows());
     }
+}
+
+/// A fault that touched a page, with nothing mapped around it.
+fn touch(file: u64, page: u64, time_ns: u64) -> Event {
+    match read(file, page) {
+        Event::Use(seen) => Event::Use(UseSeen {
+            kind: UseKind::Fault,
+            time_ns,
+            ..seen
+        }),
+        other => other,
+    }
+}
+
+/// Touches every other page of so many windows in an order without rule, each once.
+fn resume(builder: &mut Builder, windows: u64) {
+    builder.push(file(1, b"/memory".to_vec()));
+    let pages = windows * 8;
+    // Steps of a prime that does not divide the number of pages come by each.
+    let step = 7_368_787;
+    assert!(pages % step != 0);
+    for number in 0..pages {
+        builder.push(touch(1, number * step % pages * 2, number * 1000));
+    }
+}
+
+#[test]
+fn two_million_runs_of_one_file_are_kept_in_order_of_first_touch() {
+    let mut builder = builder(&Options::tree(vec![]));
+    let windows = 250_000;
+    resume(&mut builder, windows);
+    assert!(builder.bytes() < 64 << 20, "{}", builder.bytes());
+    let trace = finish(builder);
+    assert_eq!(trace.unfit(), None);
+    let used = &trace.used_pages()[0];
+    assert_eq!(
+        (used.pages(), used.ranges().len()),
+        (8 * windows, 8 * windows as usize)
+    );
+    let bytes = trace.to_bytes().unwrap();
+    assert!(bytes.len() < 3 << 20, "{} bytes", bytes.len());
+    let read = Trace::from_bytes(&bytes).unwrap();
+    assert_eq!(read.used_pages(), trace.used_pages());
+    // What was touched first stands first, and nothing later than it was.
+    let when = |page: u64| {
+        let first = trace.windows.iter().find(|row| row.window == page / 16);
+        first.map(|row| row.time_ns)
+    };
+    assert_eq!(when(0), Some(0));
+    assert!(trace.windows.is_sorted_by_key(|row| row.time_ns));
+    assert!(read.windows.is_sorted_by_key(|row| row.time_ns));
+    assert_eq!(trace.over_ns(), trace.end.elapsed_ns, "it exited");
+    assert!(trace.all_uses().count() < trace.used_pages()[0].ranges().len());
+}
+
+#[test]
+fn a_file_of_few_uses_keeps_them_beside_one_of_many() {
+    let mut builder = builder(&Options::tree(vec![]));
+    builder.push(file(2, b"/few".to_vec()));
+    for page in 0..100 {
+        builder.push(touch(2, 3 * page, page));
+    }
+    resume(&mut builder, 20_000);
+    let trace = finish(builder);
+    assert_eq!(trace.unfit(), None);
+    let few = trace
+        .files
+        .iter()
+        .position(|file| file.path.to_string() == "/few")
+        .unwrap() as u32;
+    assert_eq!(trace.uses.iter().filter(|used| used.file == few).count(), 100);
+    assert!(trace.windows.iter().all(|row| row.file != few));
+    assert_eq!(trace.used_pages()[1 - few as usize].pages(), 160_000);
+    assert_eq!(trace.all_uses().count(), 160_100, "so few are told apart");
 }
 
 /// The same by a user of this group.
@@ -185,7 +278,7 @@ fn what_a_user_uses_without_end_is_left_out_and_the_trace_teaches_what_others_us
                 }
             }
         }
-        let taken = builder.uses.len();
+        let taken = builder.uses.added();
         assert!(taken > 0 && taken <= USES / 2, "{kind}: {taken}");
         assert!(builder.dropped > USES as u64, "{kind}");
         let before = builder.dropped;
@@ -195,7 +288,7 @@ fn what_a_user_uses_without_end_is_left_out_and_the_trace_teaches_what_others_us
             builder.push(read(number, 0));
         }
         assert_eq!((builder.dropped, builder.lost), (before, 0), "{kind}");
-        assert_eq!(builder.uses.len(), taken + 10_000, "{kind}");
+        assert_eq!(builder.uses.added(), taken + 10_000, "{kind}");
     }
 }
 
@@ -206,13 +299,13 @@ fn a_user_leaves_room_for_another() {
     for number in 0..USES as u64 {
         builder.push(by(1, read(1, 2 * number)));
     }
-    let (before, taken) = (builder.dropped, builder.uses.len());
+    let (before, taken) = (builder.dropped, builder.uses.added());
     assert!(before > 0);
     builder.push(by(2, file(2, b"/two".to_vec())));
     for number in 0..10_000 {
         builder.push(by(2, read(2, 2 * number)));
     }
-    assert_eq!((builder.dropped, builder.uses.len()), (before, taken + 10_000));
+    assert_eq!((builder.dropped, builder.uses.added()), (before, taken + 10_000));
 }
 
 /// Whoever asks so is told what this process took at most.
