@@ -273,9 +273,10 @@ test-kernels: build-static deps-kernels
 	HEADSTART=$(abspath $(BIN)) tests/kernels/run $(KERNEL)
 	HEADSTART=$(abspath $(BIN)) tests/kernels/remote
 
-# Debian 13 is the one whose own Rust serves: the static binary is built in a minimal root of it, with its packages, and run there.
+# Debian 13 is the one whose own Rust serves: the static binary and the dynamic one are built in a minimal root of it, with its packages, and run there.
+# ONLY is one of static and dynamic.
 test-debian13: deps-build deps-test
-	tests/debian13/run
+	tests/debian13/run tests/debian13/inside $(ONLY)
 
 # The acceptance tests, in the same Debian, of the programs that link its libraries.
 test-dynamic: deps-build deps-test
