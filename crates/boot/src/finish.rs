@@ -76,8 +76,9 @@ impl Boot<'_> {
             None => EndReason::Interrupted,
         };
         let mode = over.mode;
+        let marks = stages::with_release(times, self.barrier.released_ns());
         let recorded =
-            recorder.map(|recorder| recorder.and_then(|recorder| finish(recorder, reason, mode, &times)));
+            recorder.map(|recorder| recorder.and_then(|recorder| finish(recorder, reason, mode, &marks)));
         let trace = recorded.as_ref().and_then(|recorded| recorded.as_ref().ok());
         let record_every = self.spent.record_every(trace.and_then(|trace| trace.end.cpu_ns));
         // Those to come have the recorder attached one time in so many, and where there is one processor this

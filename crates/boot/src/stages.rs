@@ -62,6 +62,15 @@ fn merge(mut stages: Vec<(u64, String)>, sessions: Sessions, own: Vec<(u64, Stri
     stages
 }
 
+/// The stages, with the time when whoever waited at the barrier was released. A user's own mark of that name
+/// is none.
+pub fn with_release(mut stages: Vec<(u64, String)>, released_ns: Option<u64>) -> Vec<(u64, String)> {
+    stages.retain(|(_, stage)| stage != stage::RELEASED);
+    stages.extend(released_ns.map(|at| (at, stage::RELEASED.to_owned())));
+    stages.sort_unstable();
+    stages
+}
+
 /// The stages as marks of a trace whose time begins at `began_ns`.
 pub fn marks(stages: &[(u64, String)], began_ns: u64) -> Vec<Mark> {
     let mark = |(at, stage): &(u64, String)| Mark {
@@ -97,6 +106,20 @@ mod tests {
         assert_eq!(
             marks.iter().map(|m| m.time_ns).collect::<Vec<_>>(),
             [0, 30, 50, 70]
+        );
+    }
+
+    #[test]
+    fn a_release_is_a_mark_and_a_user_cannot_make_one() {
+        let named = |at, name: &str| (at, name.to_owned());
+        let stages = vec![named(10, "local-fs"), named(30, "released"), named(60, "up")];
+        assert_eq!(
+            with_release(stages.clone(), Some(20)),
+            [named(10, "local-fs"), named(20, "released"), named(60, "up")]
+        );
+        assert_eq!(
+            with_release(stages, None),
+            [named(10, "local-fs"), named(60, "up")]
         );
     }
 }

@@ -3,7 +3,7 @@
 use crate::tests::{options, trace};
 use crate::{LearnOptions, learn};
 use headstart_model::profile::Policy;
-use headstart_model::trace::{Mark, UseKind};
+use headstart_model::trace::{Mark, Scope, UseKind};
 use headstart_model::{Profile, Trace};
 
 /// A boot: pages of `/f`, ten each, used in a stage that begins so many milliseconds after the first use.
@@ -121,4 +121,34 @@ fn a_stage_that_comes_later_is_put_in_its_place() {
         ["start", "services", "login", "session"],
         "it is kept"
     );
+}
+
+#[test]
+fn a_boot_begins_at_the_release_and_ends_when_it_is_up() {
+    // Process 1 waits for 700 ms. The recording goes on for another second once the machine is up.
+    let mut trace = boot(&[
+        ("start", 20, &[0]),
+        ("services", 800, &[100]),
+        ("up", 900, &[200]),
+    ]);
+    trace.meta.scope = Scope::System;
+    trace.end.elapsed_ns = 2_000_000_000;
+    let learned = |trace: &Trace| learn(None, std::slice::from_ref(trace), &of_boots()).unwrap();
+    assert_eq!(learned(&trace).timeline_ns, 880_000_000);
+    trace.marks.insert(
+        0,
+        Mark {
+            time_ns: 700_000_000,
+            stage: "released".into(),
+        },
+    );
+    let profile = learned(&trace);
+    assert_eq!(profile.timeline_ns, 200_000_000);
+    assert_eq!(planned(&profile), [(0, "start"), (100, "services"), (200, "up")]);
+    let first_use_ms: Vec<u64> = profile.entries[0]
+        .ranges
+        .iter()
+        .map(|range| range.first_use_ns / 1_000_000)
+        .collect();
+    assert_eq!(first_use_ms, [0, 100, 200]);
 }

@@ -2,7 +2,7 @@
 
 use headstart_model::plan::MAX_STAGES;
 use headstart_model::profile::{Need, Version};
-use headstart_model::trace::{Backend, Evidence, File, FileState, LookupKind, Scope, Use, UseKind};
+use headstart_model::trace::{Backend, Evidence, File, FileState, LookupKind, Scope, Use, UseKind, stage};
 use headstart_model::{FilePath, GrowingSet, PageRange, PageSet, Trace};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -188,11 +188,10 @@ impl Windows {
 impl Run {
     pub fn from_trace(trace: &Trace, exclude: &[FilePath]) -> Run {
         let began_ns = trace.began_ns();
-        // Of a boot the recording's end tells that it was up.
-        let over_ns = match trace.meta.scope {
+        let over_ns = trace.up_ns().unwrap_or_else(|| match trace.meta.scope {
             Scope::Tree => trace.over_ns(),
             Scope::System => trace.end.elapsed_ns,
-        };
+        });
         let (cpu_ns, elapsed_ns) = (trace.end.cpu_ns, over_ns.saturating_sub(began_ns));
         let beyond_cpu_ns = cpu_ns.map_or(0, |cpu_ns| elapsed_ns.saturating_sub(cpu_ns));
         let mut run = Run {
@@ -205,7 +204,7 @@ impl Run {
             tells: tells(trace),
             named: BTreeSet::new(),
         };
-        for mark in &trace.marks {
+        for mark in trace.marks.iter().filter(|mark| mark.stage != stage::RELEASED) {
             // More than a plan can have are not told apart.
             if run.stages.len() < MAX_STAGES && run.stages.iter().all(|(name, _)| *name != mark.stage) {
                 run.stages

@@ -275,6 +275,8 @@ pub struct Ahead {
 
 /// Stages of a boot that more than one place knows.
 pub mod stage {
+    /// Whoever waited at the barrier was released. No stage of a plan: times of a boot count from here.
+    pub const RELEASED: &str = "released";
     /// All that systemd was to start has been started.
     pub const UP: &str = "up";
     /// A user's session has begun.
@@ -328,12 +330,19 @@ impl Trace {
         self.use_rows() + self.lookups.len() + self.metadata.len()
     }
 
-    /// When the first use or look-up was: a start may have been held before.
+    /// When the start began to run: at its first use or look-up, for it may have waited at a barrier before. In
+    /// a boot some processes run meanwhile, so there it is no sooner than the release.
     pub fn began_ns(&self) -> u64 {
         let uses = self.uses.iter().map(|used| used.time_ns);
         let uses = uses.chain(self.windows.iter().map(|row| row.time_ns));
         let lookups = self.lookups.iter().map(|lookup| lookup.time_ns);
-        uses.chain(lookups).min().unwrap_or(0)
+        let first_ns = uses.chain(lookups).min().unwrap_or(0);
+        first_ns.max(self.mark_ns(stage::RELEASED).unwrap_or(0))
+    }
+
+    /// When this stage began.
+    fn mark_ns(&self, stage: &str) -> Option<u64> {
+        Some(self.marks.iter().find(|mark| mark.stage == stage)?.time_ns)
     }
 
     /// When the start was over: what a recording waited for quiet is no part of it.
@@ -348,6 +357,16 @@ impl Trace {
             EndReason::Exit(_) | EndReason::Interrupted => self.end.elapsed_ns,
             EndReason::Quiet | EndReason::Limit => last_use.max(last_lookup),
         }
+    }
+
+    /// When the boot was up, and a session had begun where the trace has one, in the trace's time. A boot is
+    /// recorded until it is quiet, some seconds longer. `None` for programs, and where no stage says it.
+    pub fn up_ns(&self) -> Option<u64> {
+        let up_ns = self
+            .mark_ns(stage::UP)
+            .filter(|_| self.meta.scope == Scope::System)?;
+        let session_ns = self.mark_ns(stage::SESSION).unwrap_or(0);
+        Some(up_ns.max(session_ns).min(self.end.elapsed_ns))
     }
 
     /// How much of [`ROWS`](crate::limits::ROWS) it takes without its activity: twice its processes, files,

@@ -23,7 +23,7 @@ use crate::request::Piece;
 use headstart_model::floor::{Above, Floor, Need};
 use headstart_model::machine::{Cost, DeviceClass, FileFacts, Machine, PathKind};
 use headstart_model::plan::{Plan, Request, RequestKind};
-use headstart_model::trace::{Scope, UseKind, stage};
+use headstart_model::trace::{Scope, UseKind};
 use headstart_model::{FilePath, Outcome, PageRange, PageSet, Profile, Trace};
 use std::collections::{BTreeMap, HashMap};
 
@@ -93,7 +93,7 @@ fn moments(needs: usize) -> usize {
 pub fn needs(trace: &Trace, profile: &Profile, machine: &Machine) -> Vec<Need> {
     let (took_ns, _) = computing(trace);
     let mut needed = needed(trace, profile, machine);
-    if up_ns(trace).is_some() {
+    if trace.up_ns().is_some() {
         needed.retain(|need| need.time_ns <= took_ns);
     }
     needed.sort_by_key(|need| need.time_ns);
@@ -158,28 +158,18 @@ pub fn above_floor(
     })
 }
 
-/// When the boot that a trace tells of was up, and a session had begun where it tells of one; `None` for
-/// programs, and where it does not tell.
-fn up_ns(trace: &Trace) -> Option<u64> {
-    let began = |stage| Some(trace.marks.iter().find(|mark| mark.stage == stage)?.time_ns);
-    let up_ns = began(stage::UP).filter(|_| trace.meta.scope == Scope::System)?;
-    Some(
-        up_ns
-            .max(began(stage::SESSION).unwrap_or(0))
-            .min(trace.end.elapsed_ns),
-    )
-}
-
 /// How long the start took from its first use on, and how long it takes at least where it waits for nothing;
 /// nanoseconds.
 fn computing(trace: &Trace) -> (u64, u64) {
     let elapsed_ns = trace.end.elapsed_ns;
-    let end_ns = up_ns(trace).unwrap_or_else(|| trace.over_ns());
+    let end_ns = trace.up_ns().unwrap_or_else(|| trace.over_ns());
     // Nor is what it waited for at a barrier.
     let took_ns = end_ns.saturating_sub(trace.began_ns());
     // What was computed until the machine was up nobody has asked by then. It does less when it is up, so
     // this is too little, if anything.
-    let until_up = up_ns(trace).map_or(1.0, |up_ns| up_ns as f64 / elapsed_ns.max(1) as f64);
+    let until_up = trace
+        .up_ns()
+        .map_or(1.0, |up_ns| up_ns as f64 / elapsed_ns.max(1) as f64);
     let cpu_ns = trace.end.cpu_ns.map(|ns| (ns as f64 * until_up) as u64);
     let warm_ns = match (trace.end.blocked_ns, cpu_ns) {
         // At a boot so many tasks wait at once that what they wait for, added up, is longer than the boot.

@@ -1,6 +1,7 @@
 //! How long a boot waits for its replay: everything at a barrier, from the first instant on, for as long as
 //! the replay of a disk with one head gets on; and for how long it waits until the root is writable.
 
+use crate::marks::monotonic_ns;
 use crate::wait::who::Waiters;
 use headstart_system::launch::ReadyPipe;
 use headstart_system::priority::{nice, set_nice_of_all_threads};
@@ -37,6 +38,8 @@ pub struct Barrier {
     /// Who comes when the root has become writable.
     later: Option<Later>,
     patience: Patience,
+    /// When somebody was released last, CLOCK_MONOTONIC.
+    released_ns: Option<u64>,
 }
 
 impl Barrier {
@@ -46,7 +49,14 @@ impl Barrier {
             first: Some(first),
             later: None,
             patience: Patience::new(now),
+            released_ns: None,
         }
+    }
+
+    /// When whoever waited here was released, nanoseconds of CLOCK_MONOTONIC; `None` while somebody waits, and
+    /// where nobody did.
+    pub fn released_ns(&self) -> Option<u64> {
+        self.released_ns
     }
 
     /// Whether process 1 waits there, so that nothing runs but this process ([`Waiters::process_1_waits`]).
@@ -106,9 +116,10 @@ impl Barrier {
                 set_nice_of_all_threads(NICE);
             }
             first.release();
+            self.released_ns = Some(monotonic_ns());
         }
-        if !replay_is_to_come {
-            self.later = None;
+        if !replay_is_to_come && self.later.take().is_some() {
+            self.released_ns = Some(monotonic_ns());
         }
         false
     }
