@@ -154,16 +154,15 @@ mod tests {
 
     #[test]
     fn a_block_in_between_is_bridged_where_reading_and_decompressing_it_is_cheaper_than_a_request() {
-        let profile = profile(vec![entry("/m/a", &[(0, 1, 0), (64, 1, 0)])]);
-        let mut machine = compressed(DeviceClass::Disk, 5e-3, &["/m/a"]);
+        let mut machine = compressed(DeviceClass::Network, 5e-3, &["/m/a"]);
         machine.devices[0].cost.depth = 1;
-        assert_eq!(data(&make(&profile, &machine)).len(), 1, "as fast as it is read");
-        assert_eq!(bridged(&make(&profile, &machine)), [94]);
+        let block = 32 * PAGE;
+        assert!(machine.devices[0].bridge() >= block, "as fast as it is read");
         // 131 kB are read in 1.3 ms, and decompressed in 6.5.
         if let Some(compression) = &mut machine.devices[0].compression {
             compression.rate = 20;
         }
-        assert_eq!(data(&make(&profile, &machine)).len(), 2);
+        assert!(machine.devices[0].bridge() < block);
     }
 
     /// The names of small files by their inodes' numbers, in the order in which they are asked for; each has a

@@ -271,7 +271,7 @@ fn data_files<'a>(profile: &Profile, machine: &'a Machine) -> HashSet<&'a FilePa
 }
 
 pub(crate) fn bridge_pages(device: &Device, page: u64) -> u64 {
-    device.cost.bridge() / page
+    device.bridge() / page
 }
 
 /// Look-ups of what no metadata block answers: everything but data files where metadata is not read by block,

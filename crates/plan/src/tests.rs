@@ -134,13 +134,13 @@ fn by_deadline_on_flash_by_address_on_disk() {
 }
 
 #[test]
-fn holes_are_bridged_where_a_jump_costs_more() {
-    let profile = profile(vec![entry("/m/a", &[(0, 2, 0), (12, 2, 0), (500, 1, 0)])]);
+fn holes_are_bridged_where_a_request_costs_more() {
+    let profile = profile(vec![entry("/m/a", &[(0, 2, 0), (6, 2, 0), (20, 1, 0)])]);
     let files = vec![facts("/m/a", &[(0, 500, 1000)], &[])];
     assert_eq!(data(&make(&profile, &flash(files.clone()))).len(), 3);
     let disk = make(&profile, &machine(DeviceClass::Disk, 5e-3, 1, files));
-    assert_eq!(data(&disk), expect(&[("/m/a", 0, 14), ("/m/a", 500, 1)]));
-    assert_eq!(disk.requests[0].bridged, 10 * PAGE);
+    assert_eq!(data(&disk), expect(&[("/m/a", 0, 8), ("/m/a", 20, 1)]));
+    assert_eq!(disk.requests[0].bridged, 4 * PAGE);
     // One of them could not be read.
     let disk = machine(
         DeviceClass::Disk,
@@ -155,10 +155,10 @@ fn holes_are_bridged_where_a_jump_costs_more() {
     let jumps = plan(&profile, &disk, &[], &options);
     assert_eq!(
         data(&jumps),
-        expect(&[("/m/a", 0, 2), ("/m/a", 12, 2), ("/m/a", 500, 1)])
+        expect(&[("/m/a", 0, 2), ("/m/a", 6, 2), ("/m/a", 20, 1)])
     );
     // The same hole in the file, but the other half lies elsewhere on the disk.
-    let files = vec![facts("/m/a", &[(0, 500, 10), (10, 90000, 990)], &[])];
+    let files = vec![facts("/m/a", &[(0, 500, 4), (4, 90000, 996)], &[])];
     assert_eq!(
         data(&make(&profile, &machine(DeviceClass::Disk, 5e-3, 1, files))).len(),
         3
