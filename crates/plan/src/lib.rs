@@ -149,6 +149,7 @@ pub fn plan(
             _ => profile.waited_ns,
         },
         pace: options.pace,
+        is_boot: profile.policy == Policy::Boot,
     });
     // Paths again, which ordering has no use for.
     drop(files.index);

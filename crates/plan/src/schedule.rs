@@ -34,6 +34,12 @@ const LONG_JUMP: f64 = 3.0;
 /// needed late. One that was held too long takes only as long as it computes, and teaches that.
 const HASTE: f64 = 0.75;
 
+/// The same of a boot: many of its tasks wait at once, so how much of its time was waiting is not known.
+const HASTE_OF_BOOT: f64 = 0.5;
+/// A further pass of a boot must end it earlier by this share, for the same reason. By the model a second pass
+/// ended a server's boot 2 % earlier; it took 3 % longer (`docs/decisions/0053-holes-and-boots-on-one-head.md`).
+const WORTH_OF_BOOT: f64 = 0.1;
+
 /// How many times as long as by the cost model a replay may be reckoned to take: a start is let go no sooner
 /// than by the model, and more is a device that served others meanwhile.
 const FASTEST: f64 = 1.0;
@@ -50,6 +56,8 @@ pub(crate) struct Start {
     pub waited_ns: u64,
     /// How many times as long as by the cost model its replays take on one head.
     pub pace: f64,
+    /// Whether it is a boot.
+    pub is_boot: bool,
 }
 
 impl Start {
@@ -67,7 +75,14 @@ impl Start {
     /// have it. What the start waited for when its times were recorded is in them, so of a timeline longer
     /// than its CPU time they are taken as shares.
     pub fn scale(&self) -> f64 {
-        self.compute_ns() as f64 / self.timeline_ns.max(1) as f64 * HASTE * 1e-6
+        self.compute_ns() as f64 / self.timeline_ns.max(1) as f64 * self.haste() * 1e-6
+    }
+
+    fn haste(&self) -> f64 {
+        match self.is_boot {
+            true => HASTE_OF_BOOT,
+            false => HASTE,
+        }
     }
 
     /// The seconds after which the start has this need (microseconds) at the earliest, if it waits for
@@ -81,7 +96,7 @@ impl Start {
         let running_ns = self.timeline_ns.saturating_sub(waited_ns);
         let need_ns = (u64::from(need_us) * 1000).saturating_sub(waited_ns);
         let share = self.cpu_ns.min(running_ns) as f64 / running_ns.max(1) as f64;
-        need_ns as f64 * share * HASTE * 1e-9
+        need_ns as f64 * share * self.haste() * 1e-9
     }
 
     /// What makes the cost model's seconds those of its replays.
@@ -136,6 +151,11 @@ pub(crate) fn schedule(requests: &[&Ordered], cost: &Cost, start: Option<Start>)
         before: before.len(),
         requests: data,
     };
+    // What a further pass must save, seconds.
+    let worth = |end: f64| {
+        let share = if start.is_boot { WORTH_OF_BOOT } else { 0.0 };
+        (cost.latency * sweep.pace).max(share * end)
+    };
     let times = times(&sweep.needed);
     let mut begins = Vec::new();
     let mut best = sweep.attempt(&begins);
@@ -148,7 +168,7 @@ pub(crate) fn schedule(requests: &[&Ordered], cost: &Cost, start: Option<Start>)
         };
         let next = times.iter().filter(|time| !begins.contains(time)).map(with);
         match next.min_by(|a, b| a.0.end.total_cmp(&b.0.end)) {
-            Some((attempt, more)) if attempt.end + cost.latency * sweep.pace < best.end => {
+            Some((attempt, more)) if attempt.end + worth(best.end) < best.end => {
                 (best, begins) = (attempt, more);
             }
             _ => break,
@@ -324,6 +344,7 @@ mod tests {
                 timeline_ns: ms * 1_000_000,
                 waited_ns: 0,
                 pace: 1.0,
+                is_boot: false,
             }),
         )
     }
@@ -355,6 +376,28 @@ mod tests {
         let pass = schedule.passes[10];
         assert!(schedule.passes[..10].iter().any(|p| *p > pass), "{schedule:?}");
         assert!(schedule.hold < 5, "{schedule:?}");
+    }
+
+    #[test]
+    fn a_boot_is_read_in_one_pass_unless_another_saves_much() {
+        // Of a second of reading a part is needed at the end of a short start that computes for so long.
+        let passes = |cpu_ms: u64, is_boot| {
+            let mut files: Vec<_> = (0..20).map(|i| request(Turn::Sweep, i * 200, 5, 0)).collect();
+            for file in files.iter_mut().step_by(4) {
+                file.request.deadline_us = cpu_ms as u32 * 1000;
+            }
+            let start = Start {
+                cpu_ns: cpu_ms * 1_000_000,
+                timeline_ns: cpu_ms * 1_000_000,
+                waited_ns: 0,
+                pace: 1.0,
+                is_boot,
+            };
+            let schedule = schedule(&files.iter().collect::<Vec<_>>(), &DISK, Some(start));
+            schedule.passes.into_iter().max().unwrap() + 1
+        };
+        assert_eq!((passes(100, false), passes(100, true)), (2, 1));
+        assert_eq!((passes(1000, false), passes(1000, true)), (2, 2));
     }
 
     #[test]
@@ -391,6 +434,7 @@ mod tests {
             timeline_ns: 2_000_000_000,
             waited_ns: waited_ms * 1_000_000,
             pace,
+            is_boot: false,
         };
         schedule(&files.iter().collect::<Vec<_>>(), &DISK, Some(start)).hold
     }
@@ -416,6 +460,7 @@ mod tests {
             timeline_ns: 1_000_000_000,
             waited_ns: 0,
             pace: 1.0,
+            is_boot: false,
         };
         assert_eq!(start(3_000_000_000).compute_ns(), 1_000_000_000);
         assert_eq!(start(300_000_000).compute_ns(), 300_000_000);
