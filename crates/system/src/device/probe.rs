@@ -277,14 +277,15 @@ impl Probe {
             ..Samples::default()
         };
         // One reader leaves the device idle between two reads; to one head more than two are a queue to sort.
-        // A disk's outer tracks are twice as fast as its inner ones.
+        // A disk's outer tracks are twice as fast as its inner ones: one place in each third.
         let (readers, places) = match looks_like_one_head(&samples) {
             true => (2, 3),
             false => (enough(&samples.by_depth).clamp(2, 8), 1),
         };
         let mut seconds_per_byte = 0.0;
         for place in 0..places {
-            let start = mix(options.seed, 7 + place) % (self.size / LARGE) * LARGE;
+            let part = (self.size / places / LARGE).max(1);
+            let start = (place * part + mix(options.seed, 7 + place) % part) * LARGE;
             let ordered = |n: u64| (start + n * LARGE) % (self.size / LARGE * LARGE);
             // The way there is not the transfer.
             self.read(ordered(0), LARGE as usize)?;
