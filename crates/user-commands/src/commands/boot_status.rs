@@ -10,7 +10,9 @@ use headstart_inspect::outcome::{skipped, total};
 use headstart_inspect::status::{KeyStatus, gained_by_boots};
 use headstart_inspect::table::sentences;
 use headstart_model::Outcome;
+use headstart_model::machine::{Cost, DeviceClass};
 use headstart_model::outcome::Mode;
+use headstart_start::complain;
 use headstart_start_commands::context::Output;
 use headstart_store::{KeyDir, Store};
 use headstart_system::features::selinux;
@@ -43,6 +45,9 @@ struct BootStatus {
     is_of_this_boot: bool,
     /// What is known of boots, and the outcomes of the last ones.
     known: KeyStatus,
+    /// What the last replay's reads would take if all of it lay in one place, nanoseconds; `None` where
+    /// [`in_one_place_ns`] has no answer.
+    in_one_place_ns: Option<u64>,
 }
 
 pub fn run(store: &Store, root: Option<&Path>, form: Output) -> Result<()> {
@@ -60,7 +65,14 @@ pub fn run(store: &Store, root: Option<&Path>, form: Output) -> Result<()> {
     let of_this_boot = last.as_ref().is_some_and(|last| last.boot_id == boot_id());
     let is_without = root.is_none() && enabled && !of_this_boot;
     let bypassed = is_without && (known.bypass.is_some() || decision::why_in_vain(store, &kept).is_some());
+    let in_one_place_ns = last_replay(&known).and_then(|outcome| {
+        let file = kept.plan().or_tell(|line| complain(&line))?;
+        let plan = file.plan().ok()?;
+        let device = plan.device(0).filter(|_| plan.device_count() == 1)?;
+        in_one_place_ns(outcome, page_size(&known), &device.cost)
+    });
     let status = BootStatus {
+        in_one_place_ns,
         enabled,
         next_replayed: next.is_none(),
         next_not_replayed: next,
@@ -129,11 +141,7 @@ fn why_not_next(
 }
 
 fn text(status: &BootStatus) -> String {
-    let page_size = status
-        .known
-        .profile
-        .as_ref()
-        .map_or(4096, |profile| profile.page_size);
+    let page_size = page_size(&status.known);
     let enabled = match status.enabled {
         true => "Boots are enabled.",
         false => "Boots are not enabled.",
@@ -167,11 +175,16 @@ fn text(status: &BootStatus) -> String {
         let sentence = format!("No boot here has taught that yet: {}.", imported.text());
         lines.push(("imported", sentence));
     }
-    // Of one that was not recorded nobody knows what was used.
-    let replay = |outcome: &&Outcome| outcome.mode == Mode::Replay && !outcome.unrecorded;
-    if let Some(outcome) = status.known.outcomes.iter().rfind(replay) {
+    if let Some(outcome) = last_replay(&status.known) {
         lines.extend(replay_rows(outcome, page_size));
     }
+    lines.extend(status.in_one_place_ns.map(|ns| {
+        let sentence = format!(
+            "The same bytes in one place on this disk would take {}: see `headstart layout plan boot`.",
+            duration(ns)
+        );
+        ("order", sentence)
+    }));
     if status.enabled || !status.known.outcomes.is_empty() {
         lines.push(("gained", gained_by_boots(&status.known)));
     }
@@ -184,6 +197,34 @@ fn text(status: &BootStatus) -> String {
     lines.extend(notes.map(|note| ("note", note.clone())));
     sentences(COLUMNS, lines)
 }
+
+fn page_size(known: &KeyStatus) -> u32 {
+    known.profile.as_ref().map_or(4096, |profile| profile.page_size)
+}
+
+/// The last replay of which it is known what the boot used.
+fn last_replay(known: &KeyStatus) -> Option<&Outcome> {
+    let is_one = |outcome: &&Outcome| outcome.mode == Mode::Replay && !outcome.unrecorded;
+    known.outcomes.iter().rfind(is_one)
+}
+
+/// How long the reads of this replay would take if all lay in one place, by the cost model; `None` where many
+/// requests are served at once, and where that would save less than [`SAVES_SECONDS`] or [`SAVES_SHARE`].
+fn in_one_place_ns(outcome: &Outcome, page_size: u32, cost: &Cost) -> Option<u64> {
+    let sum = total(outcome);
+    let read_pages = sum.issued_pages.saturating_sub(sum.resident_pages) + sum.metadata_pages;
+    let read_bytes = read_pages.saturating_mul(page_size.into());
+    let took = outcome.replay_ns as f64 / 1e9;
+    let in_one_place = read_bytes as f64 / cost.bandwidth + JUMPS * cost.latency;
+    let saves = took - in_one_place;
+    let pays = cost.class == DeviceClass::Disk && saves >= SAVES_SECONDS && saves >= SAVES_SHARE * took;
+    pays.then_some((in_one_place * 1e9) as u64)
+}
+
+/// Of what `headstart layout apply` cannot move, such as inodes.
+const JUMPS: f64 = 16.0;
+const SAVES_SECONDS: f64 = 0.25;
+const SAVES_SHARE: f64 = 0.3;
 
 fn boot_rows(last: &BootReport, is_this: bool) -> Vec<(&'static str, String)> {
     let (which, what) = match is_this {
@@ -264,4 +305,30 @@ fn replay_rows(outcome: &Outcome, page_size: u32) -> Vec<(&'static str, String)>
         ),
         ("missed", format!("It read {} by itself.", size(sum.missed_pages))),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use headstart_model::testing::{DISK, NETWORK};
+
+    #[test]
+    fn a_better_order_is_suggested_where_it_saves_much_on_one_head() {
+        let replay = |pages, ms: u64| {
+            let mut outcome = Outcome::new(headstart_model::Key::new("boot").unwrap(), Mode::Replay);
+            outcome.replay_ns = ms * 1_000_000;
+            outcome.stages = vec![headstart_model::outcome::StageOutcome {
+                issued_pages: pages,
+                ..Default::default()
+            }];
+            outcome
+        };
+        // 40 MiB.
+        let in_one_place = in_one_place_ns(&replay(10_240, 1500), 4096, &DISK).unwrap();
+        let expected = 10_240.0 * 4096.0 / DISK.bandwidth + JUMPS * DISK.latency;
+        assert_eq!(in_one_place, (expected * 1e9) as u64);
+        let little = in_one_place / 1_000_000 + 200;
+        assert_eq!(in_one_place_ns(&replay(10_240, little), 4096, &DISK), None);
+        assert_eq!(in_one_place_ns(&replay(10_240, 1500), 4096, &NETWORK), None);
+    }
 }
