@@ -2,6 +2,7 @@
 //! order pay.
 
 use headstart_model::blocks::BlockRead;
+use headstart_model::trace::Filesystem;
 use serde::Serialize;
 use std::collections::HashMap;
 
@@ -71,12 +72,24 @@ impl Worth {
     }
 }
 
+/// File systems whose files can be ordered only when an image of them is made.
+const WRITTEN_ONCE: [&str; 4] = ["squashfs", "erofs", "iso9660", "udf"];
+
 impl MediumReads {
-    /// Of the reads of one device, the one of which most was read. In the order of their issue.
-    pub fn of(reads: &[BlockRead]) -> MediumReads {
+    /// Of the reads of one device: of those that hold a file system that is written once, where there are any,
+    /// the one of which most was read. In the order of their issue.
+    pub fn of(reads: &[BlockRead], filesystems: &[Filesystem]) -> MediumReads {
         let mut bytes: HashMap<(u32, u32), u64> = HashMap::new();
         for read in reads {
             *bytes.entry((read.major, read.minor)).or_default() += read.range.length;
+        }
+        let is_medium = |device: &(u32, u32)| {
+            filesystems
+                .iter()
+                .any(|it| (it.major, it.minor) == *device && WRITTEN_ONCE.contains(&it.fstype.as_str()))
+        };
+        if bytes.keys().any(is_medium) {
+            bytes.retain(|device, _| is_medium(device));
         }
         // Of two alike the lower number.
         let most = bytes
@@ -163,11 +176,24 @@ mod tests {
             read(1, 1 << 30, 512, 0, 9),
             read(0, 4096, 4096, 100, 110),
         ];
-        let all = MediumReads::of(&reads);
+        let all = MediumReads::of(&reads, &[]);
         assert_eq!((all.requests, all.bytes), (4, 16384));
         assert_eq!((all.jumps, all.travel), (1, 8192));
         assert_eq!(all.busy_ns, 15 + 10 + 10, "what overlaps counts once");
-        assert_eq!(MediumReads::of(&[]), MediumReads::default());
+        let filesystem = |minor, fstype: &str| Filesystem {
+            major: 7,
+            minor,
+            fstype: fstype.into(),
+            mount_point: "/".into(),
+            local: true,
+        };
+        let mounted = [filesystem(0, "ext4"), filesystem(1, "squashfs")];
+        assert_eq!(
+            MediumReads::of(&reads, &mounted).requests,
+            1,
+            "that of the medium"
+        );
+        assert_eq!(MediumReads::of(&[], &[]), MediumReads::default());
     }
 
     #[test]
@@ -187,7 +213,7 @@ mod tests {
                 )
             })
             .collect();
-        let (before, after) = (MediumReads::of(&many), MediumReads::of(&few));
+        let (before, after) = (MediumReads::of(&many, &[]), MediumReads::of(&few, &[]));
         assert_eq!(before.bytes, after.bytes);
         assert_eq!(Worth::of(before.stick_seconds, after.stick_seconds), Worth::Pays);
         assert_eq!(

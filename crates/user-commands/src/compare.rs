@@ -60,7 +60,7 @@ pub fn orders(before: &Trace, after: &Trace) -> Result<Orders> {
     let reads = |trace, which: &str| -> Result<MediumReads> {
         let (reads, _) =
             reads_of(trace).with_context(|| format!("the trace {which} the files were ordered"))?;
-        Ok(MediumReads::of(&reads))
+        Ok(MediumReads::of(&reads, &trace.filesystems))
     };
     Ok(Orders {
         before: reads(before, "before")?,
