@@ -103,6 +103,9 @@ const WAY: &CStr = c"trusted.headstart";
 /// Where packages install headstart, from the directory that this program is started in: see
 /// `bypass::BYPASS`.
 const INSTALLED: &CStr = c"usr/bin/headstart";
+/// The same of this program (`headstart_boot::units::INIT`).
+const OWN_INSTALLED: &CStr = c"usr/sbin/headstart-init";
+const OWN: &CStr = c"/usr/sbin/headstart-init";
 /// Where it is installed.
 const COMMANDS: [&CStr; 4] = [
     c"/usr/bin/headstart",
@@ -182,6 +185,7 @@ pub(crate) unsafe extern "C" fn start(stack: *mut usize) -> ! {
             if is_there(CRASHED) {
                 end(1);
             }
+            ask_for_way_to_headstart(OWN_INSTALLED);
             ask_for_headstart(INSTALLED);
             end(bypass::is_bypassed(bypass::is_said).into());
         }
@@ -266,6 +270,7 @@ fn is_to_begin(is_said: impl FnOnce() -> bool) -> bool {
     if is_there(CRASHED) {
         return false;
     }
+    ask_for_way_to_headstart(OWN);
     let is_asked_for = COMMANDS.into_iter().any(ask_for_headstart);
     is_asked_for && !bypass::is_bypassed(is_said)
 }
@@ -448,6 +453,13 @@ fn ask_for_headstart(path: &CStr) -> bool {
     let Some(descriptor) = open(path) else {
         return false;
     };
+    ask_for_way(descriptor);
+    ask_for_open(descriptor, ahead::OF_HEADSTART);
+    true
+}
+
+/// Asks for what an open file's attribute names.
+fn ask_for_way(descriptor: i32) {
     // SAFETY: a string, and system calls by their numbers, none of which takes more arguments.
     unsafe {
         way::ask_for(
@@ -456,8 +468,15 @@ fn ask_for_headstart(path: &CStr) -> bool {
             |number, [a, b, c, d, e, _]| call(number, [a, b, c, d, e]),
         )
     };
-    ask_for_open(descriptor, ahead::OF_HEADSTART);
-    true
+}
+
+/// Asks for what leads to headstart itself, by the attribute of this program's file: two reads that wait for
+/// one another, of a directory that process 1 has not read yet.
+fn ask_for_way_to_headstart(own: &CStr) {
+    if let Some(descriptor) = open(own) {
+        ask_for_way(descriptor);
+        close(descriptor);
+    }
 }
 
 /// Asks for a file up to so many bytes; whether it is there.

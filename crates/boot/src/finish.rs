@@ -10,6 +10,7 @@ use crate::persistence::Persistence;
 use crate::run::has_one_processor;
 use crate::sessions::sessions;
 use crate::this_boot::RUN;
+use crate::units::INIT;
 use crate::{ordinary_boot, stages};
 use headstart_model::Trace;
 use headstart_model::outcome::Mode;
@@ -20,9 +21,10 @@ use headstart_start::bypass::Alone;
 use headstart_start::deadline::{self, Deadline};
 use headstart_start::decide::Decision;
 use headstart_start::finish::{self, Finished, Rules};
-use headstart_start::{Start, now_unix_ns};
+use headstart_start::{Start, machine, now_unix_ns};
 use headstart_store::Guard;
 use headstart_system::features::selinux;
+use headstart_system::own_program;
 use std::path::Path;
 use std::time::Duration;
 
@@ -136,6 +138,10 @@ impl Boot<'_> {
         }
         let worked = finish::work(finished, &mut self.notes);
         let is_kept = worked.is_ok();
+        // What process 1 is on a cold disk finds headstart by this.
+        own_program::note_way_to_itself(&Path::new("/").join(INIT), &|device| {
+            machine::stored(self.store, device)
+        });
         self.last.not_learned = worked.map_or_else(
             |error| {
                 let why = format!("what was learned cannot be kept: {error}");

@@ -170,7 +170,7 @@ fn add_decompression(
 }
 
 /// What it is known to cost, and what a first touch costs beyond that.
-pub(crate) fn stored(store: &Store, identity: &DeviceIdentity) -> Option<(Cost, Option<FirstTouch>)> {
+pub fn stored(store: &Store, identity: &DeviceIdentity) -> Option<(Cost, Option<FirstTouch>)> {
     stored_of_device(store, identity).map(|known| (known.cost, known.first_touch))
 }
 

@@ -10,7 +10,7 @@ mod risk;
 mod way;
 mod words;
 
-pub use note::note_way;
+pub use note::{note_way, note_way_to_itself};
 use rustix::fs::MemfdFlags;
 use std::ffi::OsStr;
 use std::fs::File;

@@ -178,28 +178,22 @@ fn what_is_needed_of_headstart_is_asked_for_while_it_is_decided_about_a_boot() {
         let mut disk = LoopFs::create(&Spec::new("ext4"), fill).unwrap();
         disk.remount_cold().unwrap();
         let root = disk.mount_point();
-        // What leads to the state (`headstart_system::own_program::note_way`): a page of the device that nothing
-        // else reads.
-        let page_of_device: u32 = 12_000;
+        // What leads to headstart, and from there to the state (`headstart_system::own_program`): pages of the
+        // device that nothing else reads.
+        let pages_of_device: [(&str, u32); 2] = [(init, 12_000), (command, 13_000)];
         let node = disk.node();
-        let way = [
-            node.as_os_str().as_encoded_bytes(),
-            &[0],
-            &page_of_device.to_le_bytes(),
-        ]
-        .concat();
-        let program = File::open(root.join(command)).unwrap();
-        rustix::fs::fsetxattr(
-            &program,
-            "trusted.headstart",
-            &way,
-            rustix::fs::XattrFlags::empty(),
-        )
-        .unwrap();
-        drop(program);
+        for (file, page) in pages_of_device {
+            let way = [node.as_os_str().as_encoded_bytes(), &[0], &page.to_le_bytes()].concat();
+            let file = File::open(root.join(file)).unwrap();
+            let flags = rustix::fs::XattrFlags::empty();
+            rustix::fs::fsetxattr(&file, "trusted.headstart", &way, flags).unwrap();
+        }
         let device = File::open(&node).unwrap();
-        let of_way = || residency::resident_pages(&device, u64::from(page_of_device) * 4096, 4096).unwrap();
-        assert_eq!(of_way(), 0);
+        let of_way = || {
+            let of_page = |page| residency::resident_pages(&device, u64::from(page) * 4096, 4096).unwrap();
+            pages_of_device.map(|(_, page)| of_page(page))
+        };
+        assert_eq!(of_way(), [0, 0]);
         let asked = Command::new(root.join(init))
             .arg("--decide")
             .current_dir(&root)
@@ -216,7 +210,7 @@ fn what_is_needed_of_headstart_is_asked_for_while_it_is_decided_about_a_boot() {
         let there = resident(0);
         assert!(there >= needed / page * 19 / 20, "{there} pages");
         assert_eq!(resident(needed), 0, "what nobody needs");
-        assert_eq!(of_way(), 1, "what leads to the state");
+        assert_eq!(of_way(), [1, 1], "what leads to headstart, and to the state");
     });
 }
 

@@ -7,11 +7,13 @@ use crate::mounts::MountTable;
 use crate::snapshot::{Costs, Need, Options, Wanted, snapshot};
 use headstart_model::FilePath;
 use headstart_model::machine::FileFacts;
-use rustix::fs::{XattrFlags, fgetxattr, fsetxattr, fstat};
+use rustix::fs::{Mode, OFlags, XattrFlags, fgetxattr, fsetxattr, fstat};
 use rustix::thread::{CapabilitySet, capabilities};
-use std::ffi::CStr;
+use std::ffi::{CStr, OsStr};
 use std::fs::File;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 /// The attribute. Only who may administer the machine reads or writes one of this kind.
@@ -19,8 +21,10 @@ pub(super) const WAY: &CStr = c"trusted.headstart";
 /// Bytes of it: no more fit into an ext4 inode of 256 bytes. What does not is another read.
 const MOST: usize = 60;
 const _: () = assert!(MOST <= way::MOST);
-/// No more of what a path has in metadata: its inode, and the blocks of a small directory.
+/// No more of what a path has in metadata: its inode, and two blocks of a directory.
 const BLOCKS: usize = 3;
+/// In so many blocks of a directory a name is looked for.
+const SEARCHED: usize = 64;
 
 /// Notes at the program's file where on its device these files, and the directories that lead to them, have
 /// their inodes and blocks: of the first of them first, for not all may fit. And where by `costs` the device
@@ -34,6 +38,16 @@ pub fn note_way(paths: &[&Path], costs: &Costs<'_>) {
     }
     let program = path().and_then(|path| File::open(path).ok());
     let _not_noted = program.map(|program| note(&program, paths, costs));
+}
+
+/// Notes at `other`, a program that executes this one, where this program is. Nothing is noted in the cases of
+/// [`note_way`].
+pub fn note_way_to_itself(other: &Path, costs: &Costs<'_>) {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = rustix::fs::open(other, flags, Mode::empty());
+    if let (Some(path), Ok(file)) = (path(), file) {
+        let _not_noted = note(&File::from(file), &[&path], costs);
+    }
 }
 
 fn note(program: &File, paths: &[&Path], costs: &Costs<'_>) -> io::Result<()> {
@@ -55,6 +69,7 @@ fn value(program: &File, paths: &[&Path], costs: &Costs<'_>) -> io::Result<Optio
     let mount = mounts.by_device(rustix::fs::major(on), rustix::fs::minor(on));
     let node = mount.and_then(DeviceFacts::of_mount).and_then(|facts| facts.node);
     let Some(node) = node else { return Ok(None) };
+    let device = File::open(&node)?;
     let wanted = |path: &&Path| Wanted {
         path: FilePath::from(*path),
         need: Need::Data,
@@ -73,9 +88,21 @@ fn value(program: &File, paths: &[&Path], costs: &Costs<'_>) -> io::Result<Optio
     let blocks = |facts: &FileFacts| -> Vec<u64> {
         let ranges = facts.metadata.iter();
         let blocks = ranges.flat_map(|range| (range.start..range.start + range.length).step_by(way::PAGE));
+        let mut blocks: Vec<u64> = blocks.take(SEARCHED).collect();
+        if blocks.len() > BLOCKS {
+            // The first block of a large directory leads to the one that has the name.
+            let name = paths.iter().find_map(|path| name_below(path, &facts.path));
+            let has_name = |block: &u64| name.is_some_and(|name| has_entry(&device, *block, name));
+            blocks[BLOCKS - 1] = blocks[1..]
+                .iter()
+                .copied()
+                .find(has_name)
+                .unwrap_or(blocks[BLOCKS - 1]);
+            blocks.truncate(BLOCKS);
+        }
         let data = facts.extents.first().filter(|_| is_filled_as_it_is_read);
         blocks
-            .take(BLOCKS)
+            .into_iter()
             .chain(data.map(|extent| extent.physical))
             .collect()
     };
@@ -96,6 +123,23 @@ fn value(program: &File, paths: &[&Path], costs: &Costs<'_>) -> io::Result<Optio
     pages.sort_unstable();
     value.extend(pages.iter().flat_map(|page| page.to_le_bytes()));
     Ok((room > 0).then_some(value))
+}
+
+/// The name in this directory that leads to the path; `None` where it is no directory above it.
+fn name_below<'a>(path: &'a Path, directory: &FilePath) -> Option<&'a [u8]> {
+    let below = path.strip_prefix(OsStr::from_bytes(directory.as_bytes())).ok()?;
+    Some(below.components().next()?.as_os_str().as_bytes())
+}
+
+/// Whether a directory's block at this byte of the device has an entry of this name (`struct ext4_dir_entry_2`
+/// of the kernel's fs/ext4/ext4.h: the name's length and the type stand before the name).
+fn has_entry(device: &File, block: u64, name: &[u8]) -> bool {
+    let mut bytes = [0; way::PAGE];
+    let entry = [&[name.len() as u8, 0], name].concat();
+    device.read_exact_at(&mut bytes, block).is_ok()
+        && bytes
+            .windows(entry.len())
+            .any(|at| at[0] == entry[0] && at[2..] == entry[2..])
 }
 
 #[cfg(all(test, feature = "testing"))]
@@ -222,6 +266,35 @@ mod tests {
             crate::extents::extents(open(&disk, STATE).unwrap()).unwrap()[0].physical / way::PAGE as u64;
         assert!(noted_pages(&lazy).contains(&first));
         assert!(!noted_pages(&|_| None).contains(&first));
+    }
+
+    #[test]
+    fn of_a_large_directory_the_block_with_the_name_is_noted() {
+        if !can_mount() {
+            return;
+        }
+        let mut disk = LoopFs::create(&Spec::new("ext4"), |root| {
+            fs::write(root.join("program"), "program")?;
+            fs::create_dir(root.join("bin"))?;
+            // Of 250 bytes each: many blocks.
+            (0..400).try_for_each(|n| fs::write(root.join(format!("bin/{n:0250}")), ""))?;
+            fs::write(root.join("bin/headstart"), "headstart")
+        })
+        .unwrap();
+        let path = disk.mount_point().join("bin/headstart");
+        let noted = value(&open(&disk, "program").unwrap(), &[&path], &|_| None);
+        let pages = pages(&noted.unwrap().unwrap());
+        assert!(pages.len() <= 2 * BLOCKS, "{pages:?}");
+        disk.remount_cold().unwrap();
+        let device = File::open(disk.node()).unwrap();
+        let mut page = [0; way::PAGE];
+        for number in pages {
+            rustix::io::pread(&device, &mut page, number * way::PAGE as u64).unwrap();
+        }
+        // Nothing else has to be read to find it.
+        let before = disk.reads().requests;
+        fs::symlink_metadata(disk.mount_point().join("bin/headstart")).unwrap();
+        assert_eq!(disk.reads().requests, before);
     }
 
     #[test]
