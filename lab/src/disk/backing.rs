@@ -19,7 +19,6 @@ use rustix::fs::{SeekFrom, seek};
 use super::block::{BLOCK, Blocks};
 use super::delta::Delta;
 use crate::model::MAX_REQUEST;
-use headstart_bench::statistics::Random;
 
 /// Buffers above this size are kept for the next request: fresh ones would cost a page fault for every 4 KiB
 /// of them.
@@ -55,10 +54,10 @@ impl std::ops::Deref for Data {
 /// An image with its overlay.
 #[derive(Debug)]
 pub struct Backing {
-    file: File,
+    pub(super) file: File,
     size: u64,
     through: bool,
-    overlay: RwLock<Blocks>,
+    pub(super) overlay: RwLock<Blocks>,
     /// What blocks held that were written since the last flush, before they were; `None` where the image had
     /// them.
     unflushed: Mutex<HashMap<u64, Option<Arc<[u8]>>>>,
@@ -137,43 +136,7 @@ impl Backing {
         self.unflushed().clear();
     }
 
-    /// Keeps, as [`Backing::commit`] does, what a power cut at this instant would leave: of the blocks
-    /// written since the last flush some, as `random` has it, hold what they held before, for a write cache
-    /// is emptied in any order. Whoever uses the disk may go on; what it writes is forgotten. Returns how
-    /// many blocks were lost, of how many not flushed.
-    pub fn cut_power(&self, random: &mut Random) -> Result<(usize, usize)> {
-        let (left, lost, all) = self.left_by_a_cut(random);
-        self.keep(left)?;
-        Ok((lost, all))
-    }
-
-    fn left_by_a_cut(&self, random: &mut Random) -> (Blocks, usize, usize) {
-        // Against a writer in between.
-        let overlay = self.overlay.read().unwrap_or_else(PoisonError::into_inner);
-        let mut written: Vec<_> = self
-            .unflushed()
-            .iter()
-            .map(|(block, before)| (*block, before.clone()))
-            .collect();
-        let mut left = overlay.clone();
-        drop(overlay);
-        // The map's order is another in every process.
-        written.sort_unstable_by_key(|(block, _)| *block);
-        let (all, mut lost) = (written.len(), 0);
-        for (block, before) in written {
-            if random.below(2) == 0 {
-                continue;
-            }
-            lost += 1;
-            match before {
-                Some(content) => drop(left.insert(block, content)),
-                None => drop(left.remove(&block)),
-            }
-        }
-        (left, lost, all)
-    }
-
-    fn unflushed(&self) -> MutexGuard<'_, HashMap<u64, Option<Arc<[u8]>>>> {
+    pub(super) fn unflushed(&self) -> MutexGuard<'_, HashMap<u64, Option<Arc<[u8]>>>> {
         self.unflushed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -188,7 +151,7 @@ impl Backing {
         self.keep(written)
     }
 
-    fn keep(&self, written: Blocks) -> Result<()> {
+    pub(super) fn keep(&self, written: Blocks) -> Result<()> {
         let mut kept = self.kept();
         let (delta, blocks) = kept
             .as_mut()
@@ -318,12 +281,12 @@ fn span(block: u64, offset: u64, length: usize) -> (u64, u64) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::io::Write;
 
-    fn image(blocks: usize) -> tempfile::NamedTempFile {
+    pub(in super::super) fn image(blocks: usize) -> tempfile::NamedTempFile {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         let bytes: Vec<u8> = (0..blocks * 4096).map(|i| (i / 512) as u8).collect();
         file.write_all(&bytes).unwrap();
@@ -410,33 +373,6 @@ mod tests {
                 .commit()
                 .is_err()
         );
-    }
-
-    #[test]
-    fn a_power_cut_takes_some_of_what_was_not_flushed() {
-        let file = image(40);
-        let scratch = tempfile::tempdir().unwrap();
-        let writes = Writes::Delta(scratch.path().join("delta"));
-        let backing = Backing::open(file.path(), &writes).unwrap();
-        let original = std::fs::read(file.path()).unwrap();
-        backing.write(0, &vec![1; 20 * 4096]).unwrap();
-        backing.flush();
-        // Some of the image, some of what was flushed; one of them twice.
-        backing.write(10 * 4096, &vec![2; 20 * 4096]).unwrap();
-        backing.write(10 * 4096, &[2; 4096]).unwrap();
-        let (lost, all) = backing.cut_power(&mut Random(1)).unwrap();
-        backing.write(0, &[3; 4096]).unwrap();
-        backing.reset();
-        let now = backing.read(0, original.len()).unwrap().to_vec();
-        assert!(all == 20 && lost > 0 && lost < 20);
-        assert_eq!(now[..10 * 4096], [1; 10 * 4096], "what was flushed stays");
-        let stayed = (10..30).filter(|i| now[i * 4096..][..4096] == [2; 4096]);
-        assert_eq!(stayed.count(), 20 - lost);
-        let lost_of_flushed = (10..20).filter(|i| now[i * 4096..][..4096] == [1; 4096]).count();
-        let of_image = (20..30).filter(|i| now[i * 4096..][..4096] == original[i * 4096..][..4096]);
-        assert_eq!(lost_of_flushed + of_image.count(), lost);
-        let again = backing.cut_power(&mut Random(1)).unwrap();
-        assert_eq!(again, (0, 0), "what is left is on the media");
     }
 
     #[test]

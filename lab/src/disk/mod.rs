@@ -9,6 +9,7 @@ mod backing;
 mod block;
 mod check;
 mod clock;
+mod cut;
 mod delta;
 mod serve;
 
@@ -25,6 +26,7 @@ use rustix::fs::OFlags;
 pub use backing::{Backing, Writes};
 pub use check::{Check, LATENCY_LIMIT_US, TOLERANCE, check};
 pub use clock::{Clock, Entry};
+pub use cut::Cut;
 pub use serve::{FILE, Server};
 
 use crate::model::{MAX_REQUEST, Model, Nanos};
@@ -245,8 +247,8 @@ impl Attached {
     }
 
     /// Keeps what a power cut at this instant would leave; see [`Backing::cut_power`].
-    pub fn cut_power(&self, random: &mut Random) -> Result<(usize, usize)> {
-        self.served.backing.cut_power(random)
+    pub fn cut_power(&self, random: &mut Random, cut: Cut) -> Result<(usize, usize)> {
+        self.served.backing.cut_power(random, cut)
     }
 
     /// Detaches and attaches the same device anew, with nothing cached and nothing written since the last

@@ -16,7 +16,7 @@ use super::running::Stop;
 use super::service::Service;
 use super::vm::{self, Vm};
 use super::{Machine, Measured, Place, Spec, Stage};
-use crate::disk::{Attached, Counters, Entry, Options, Writes};
+use crate::disk::{Attached, Counters, Cut, Entry, Options, Writes};
 use crate::image::{self, Boot, Fs};
 use crate::kind::{Kind, LOADED};
 use crate::model::{Model, Nanos};
@@ -296,14 +296,14 @@ impl Booting {
             mounted.unmount()?;
             let vm = self.start_vm(setup, &loaded, begin)?;
             std::thread::sleep(after);
-            let lost = self.disk()?.cut_power(random);
+            let lost = self.disk()?.cut_power(random, Cut::Blocks);
             vm.stop(Stop::Kill)?;
             return lost;
         }
         let mut mounted = self.mount("rw,noatime")?;
         let container = self.start_container(&mounted, setup)?;
         std::thread::sleep(after);
-        let lost = self.disk()?.cut_power(random);
+        let lost = self.disk()?.cut_power(random, Cut::Blocks);
         // The host writes out what its kernel still has in memory, which is forgotten.
         container.stop(Stop::Kill)?;
         mounted.unmount()?;

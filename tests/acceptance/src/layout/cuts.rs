@@ -8,7 +8,7 @@ use super::{Case, FULL, Image, Known, SHAPES, Use, arrange, knobs, learn, start,
 use crate::registry;
 use anyhow::{Context, Result, ensure};
 use headstart_bench::statistics::Random;
-use headstart_lab::disk::{Attached, Options, Writes};
+use headstart_lab::disk::{Attached, Cut, Options, Writes};
 use headstart_lab::model::Model;
 use headstart_lab::paths;
 use headstart_system::testing::{Mounted, run as run_command};
@@ -138,7 +138,7 @@ impl Machine {
         rustix::fs::sync();
         let mut child = start(&self.state())?;
         std::thread::sleep(after.max(Duration::from_millis(1)));
-        let lost = self.disk.cut_power(&mut self.random)?;
+        let lost = self.disk.cut_power(&mut self.random, Cut::Blocks)?;
         child.kill()?;
         child.wait()?;
         // What the kernel writes now is forgotten.
