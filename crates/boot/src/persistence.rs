@@ -140,7 +140,7 @@ fn stays_read_only(mount: &Mount) -> bool {
     let fstab = fs::read_to_string("/etc/fstab").unwrap_or_default();
     let options = fields(&fstab).find(|(point, _)| Path::new(point) == mount.mount_point.as_path());
     match options {
-        Some((_, options)) => options.split(',').any(|option| option == "ro"),
+        Some((_, options)) => is_read_only(options),
         None => mount.mount_point.as_path() == Path::new("/") && container::manager().is_some(),
     }
 }
@@ -166,8 +166,13 @@ fn is_mounted_later(state: &Path) -> bool {
         })
 }
 
+/// Whether what has these options in fstab(5) is not to be written to.
+pub(crate) fn is_read_only(options: &str) -> bool {
+    options.split(',').any(|option| option == "ro")
+}
+
 /// The mount points of fstab(5), and their options.
-fn fields(fstab: &str) -> impl Iterator<Item = (&str, &str)> {
+pub(crate) fn fields(fstab: &str) -> impl Iterator<Item = (&str, &str)> {
     fstab.lines().filter_map(|line| {
         let mut words = line.split_whitespace();
         let first = words.next().filter(|first| !first.starts_with('#'));

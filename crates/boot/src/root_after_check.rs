@@ -5,6 +5,7 @@
 //! writable some seconds later. While process 1 waits nobody but this process runs, so that can as well be
 //! now, when the boot-failure guard is to be taken.
 
+use crate::persistence::{fields, is_read_only};
 use anyhow::{Context, Result};
 use rustix::fs::{StatVfsMountFlags, statvfs};
 use rustix::mount::{MountFlags, mount_remount};
@@ -60,16 +61,9 @@ fn make_writable(root: &Path, command_line: &str, is_alone: impl FnOnce() -> boo
 
 /// What systemd-remount-fs(8) does with the root: nothing without a line of fstab(5).
 fn is_to_be_writable(fstab: &str) -> bool {
-    let line = fstab
-        .lines()
-        .map(|line| line.split_whitespace().collect::<Vec<_>>())
-        .find(|words| {
-            words.first().is_some_and(|first| !first.starts_with('#')) && words.get(1) == Some(&"/")
-        });
-    line.is_some_and(|words| {
-        let options = words.get(3).copied().unwrap_or_default();
-        !options.split(',').any(|option| option == "ro")
-    })
+    fields(fstab)
+        .find(|(point, _)| *point == "/")
+        .is_some_and(|(_, options)| !is_read_only(options))
 }
 
 #[cfg(test)]
