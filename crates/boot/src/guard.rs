@@ -15,7 +15,11 @@ use headstart_model::plan::PlanFile;
 use headstart_start::decide::Decision;
 use headstart_start::{Start, plan_of_state, waits_on_one_head};
 use headstart_store::{Guard, State, Store, StoreError, Turns};
+use headstart_system::device::DeviceFacts;
+use rustix::fs::{major, minor};
+use std::fs::File;
 use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -96,7 +100,7 @@ impl Boot<'_> {
     /// from booting for ever. A recorder could, too, but does not wait: what comes before would be missed in
     /// each boot.
     pub fn take_guard(&mut self) {
-        let left_alone = match self.kept.disarm() {
+        let left_alone = match self.kept.disarm(|| device_of(self.store.root())) {
             Ok(taken @ (None | Some(Guard::Taken))) => {
                 self.guard = taken;
                 return;
@@ -152,6 +156,14 @@ pub const GIVEN_UP: &str = "three boots that were read ahead or recorded did not
 /// no device, and pages that it does not need yet would take memory beside the copy.
 const IN_MEMORY: &str = "what it reads lies in memory, as a live medium that was copied there";
 
+/// The block device of a file system, open to be read; `None` where it has none of its own (btrfs, overlays), or
+/// none that may be opened.
+fn device_of(path: &Path) -> Option<File> {
+    let device = std::fs::metadata(path).ok()?.dev();
+    let facts = DeviceFacts::read(major(device), minor(device))?;
+    File::open(facts.node?).ok()
+}
+
 fn cannot_take(error: &StoreError) -> String {
     format!("the boot-failure guard cannot be taken: {error}")
 }
@@ -177,6 +189,22 @@ mod tests {
     use headstart_model::machine::{Cost, DeviceClass};
     use headstart_model::plan::{PlanDevice, PlanDraft};
     use headstart_store::DeviceCost;
+    use headstart_system::testing::{LoopFs, Spec, can_mount};
+
+    #[test]
+    fn the_device_of_a_state_is_found_where_it_has_one() {
+        if !can_mount() {
+            return;
+        }
+        let fs = LoopFs::create(&Spec::new("ext4"), |_| Ok(())).unwrap();
+        let device = device_of(&fs.mount_point()).unwrap();
+        let on = std::fs::metadata(fs.mount_point()).unwrap().dev();
+        assert_eq!(device.metadata().unwrap().rdev(), on);
+        device.sync_all().unwrap();
+        for none in ["/proc", "/nowhere"] {
+            assert!(device_of(Path::new(none)).is_none(), "{none}");
+        }
+    }
 
     #[test]
     fn only_where_a_device_was_measured_as_one_head_a_boot_waits_for_minutes() {

@@ -4,11 +4,16 @@
 //! The guard is a file that a boot leaves armed when it has come to its end. Who reads ahead or records
 //! disarms it, for good, before that: if the boot then does not come to its end, the next one finds it
 //! disarmed and is not served; once that has come to its end it leaves another. It counts those that failed,
-//! one served boot after another. It is a block that is written over where it is: to remove a file instead
-//! took four reads and two flushes of the journal, 80 ms of a boot from a 7200 rpm disk. It lies beside what
-//! is needed first of boots ([`KeyDir::start_path`]), so the way to it has been read.
+//! one served boot after another. It is a block that is written over where it is (`in_place.rs`): to remove a
+//! file instead took four reads and two flushes of the journal, 80 ms of a boot from a 7200 rpm disk. It lies
+//! beside what is needed first of boots ([`KeyDir::start_path`]), so the way to it has been read.
+//!
+//! The first byte says whether it is armed, the second counts, and all others repeat the first. A disk writes
+//! a sector of 512 bytes or more whole or not at all, but not a block: one whose bytes do not agree was torn,
+//! and counts as not armed.
 
 use crate::file;
+use crate::in_place::{BLOCK, write_over};
 use crate::layout::GUARD_ENDING;
 use crate::{KeyDir, KeyLock, StoreError};
 use rustix::fs::{CWD, Mode, OFlags};
@@ -17,8 +22,6 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// A block of most file systems, written whole, for which nothing has to be read.
-const GUARD_BYTES: usize = 4096;
 const ARMED: u8 = b'1';
 const DISARMED: u8 = b'0';
 /// Its second byte where no served boot has failed; the next one tells of one. Until November 2026 it was as
@@ -50,22 +53,23 @@ struct GuardState {
 }
 
 impl GuardState {
-    fn block(self) -> [u8; GUARD_BYTES] {
+    fn block(self) -> [u8; BLOCK] {
         let state = if self.is_armed { ARMED } else { DISARMED };
-        let mut block = [state; GUARD_BYTES];
+        let mut block = [state; BLOCK];
         block[1] = NONE_FAILED + self.failed.min(MOST_FAILED);
         block
     }
 
     /// Reads a guard. One that is not whole counts as not armed.
     fn read(guard: &File) -> io::Result<GuardState> {
-        let mut block = [DISARMED; 2];
+        let mut block = [DISARMED; BLOCK];
         let is_whole = guard.read_at(&mut block, 0)? == block.len() && is_whole(guard)?;
-        let failed = block[1]
+        let [state, failed, rest @ ..] = block;
+        let failed = failed
             .checked_sub(NONE_FAILED)
             .filter(|failed| *failed <= MOST_FAILED);
         Ok(GuardState {
-            is_armed: is_whole && block[0] == ARMED,
+            is_armed: is_whole && state == ARMED && rest.iter().all(|byte| *byte == ARMED),
             failed: failed.unwrap_or(0),
         })
     }
@@ -101,8 +105,9 @@ impl KeyDir {
 
     /// Takes the guard for good, and waits until that will survive a power cut. The first start makes it;
     /// `None` where there is no directory for all that is kept, which may be mounted later: what would be
-    /// made there would lie beneath.
-    pub fn disarm(&self) -> Result<Option<Guard>, StoreError> {
+    /// made there would lie beneath. `device` opens the block device that it lies on, to be read; it is asked
+    /// only where the guard is written over. Without a device that takes longer, no more.
+    pub fn disarm(&self, device: impl FnOnce() -> Option<File>) -> Result<Option<Guard>, StoreError> {
         let Some(path) = self.guard_path() else {
             return Ok(None);
         };
@@ -115,13 +120,11 @@ impl KeyDir {
                 _ if says.has_given_up() => Guard::GivenUp,
                 false => Guard::Failed,
                 true => {
-                    write_over(
-                        &guard,
-                        GuardState {
-                            is_armed: false,
-                            ..says
-                        },
-                    )?;
+                    let taken = GuardState {
+                        is_armed: false,
+                        ..says
+                    };
+                    write_over(&guard, &taken.block(), device().as_ref())?;
                     Guard::Taken
                 }
             }))
@@ -150,7 +153,8 @@ impl KeyLock {
     /// The start came to its end: the next may be served. One that had [taken](Guard::Taken) the guard did
     /// not fail, whatever those before it did; of another's a disarmed guard tells that it failed. A guard
     /// that is there is written over: on a full disk there is no room for another, and what is known is
-    /// replayed all the same.
+    /// replayed all the same. Nobody waits for this, so it takes the longer way, which is right wherever the
+    /// file was moved to a moment ago.
     pub fn arm(&self, had_taken: bool) -> Result<(), StoreError> {
         let Some(path) = self.dir().guard_path() else {
             return Ok(());
@@ -163,7 +167,7 @@ impl KeyLock {
         };
         let rearm = || -> io::Result<bool> {
             match open(&path)? {
-                Some(guard) if is_whole(&guard)? => write_over(&guard, says).map(|()| true),
+                Some(guard) if is_whole(&guard)? => write_over(&guard, &says.block(), None).map(|()| true),
                 _ => Ok(false),
             }
         };
@@ -195,15 +199,9 @@ fn open(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// Writes a guard where it is, and waits until that will survive a power cut.
-fn write_over(guard: &File, says: GuardState) -> io::Result<()> {
-    guard.write_all_at(&says.block(), 0)?;
-    guard.sync_data()
-}
-
 fn is_whole(guard: &File) -> io::Result<bool> {
     let facts = guard.metadata()?;
-    Ok(facts.is_file() && facts.len() == GUARD_BYTES as u64)
+    Ok(facts.is_file() && facts.len() == BLOCK as u64)
 }
 
 #[cfg(test)]
@@ -213,20 +211,27 @@ mod tests {
     use headstart_model::Key;
     use std::os::unix::fs::MetadataExt;
 
+    /// What a disk writes whole or not at all, bytes.
+    const SECTOR: usize = 512;
+
     #[test]
     fn the_boot_failure_guard_is_taken_once() {
         let dir = tempfile::tempdir().unwrap();
         let boot = Store::new(dir.path()).key(&Key::new("boot").unwrap());
         assert!(!boot.is_armed());
         std::fs::remove_dir(dir.path()).unwrap();
-        assert_eq!(boot.disarm().unwrap(), None, "what holds it is not mounted");
+        assert_eq!(
+            boot.disarm(|| None).unwrap(),
+            None,
+            "what holds it is not mounted"
+        );
         std::fs::create_dir(dir.path()).unwrap();
-        assert_eq!(boot.disarm().unwrap(), Some(Guard::Taken), "the first one");
-        assert_eq!(boot.disarm().unwrap(), Some(Guard::Failed));
+        assert_eq!(boot.disarm(|| None).unwrap(), Some(Guard::Taken), "the first one");
+        assert_eq!(boot.disarm(|| None).unwrap(), Some(Guard::Failed));
         boot.lock().unwrap().arm(false).unwrap();
         assert!(boot.is_armed());
-        assert_eq!(boot.disarm().unwrap(), Some(Guard::Taken));
-        assert!(!boot.is_armed() && boot.disarm().unwrap() == Some(Guard::Failed));
+        assert_eq!(boot.disarm(|| None).unwrap(), Some(Guard::Taken));
+        assert!(!boot.is_armed() && boot.disarm(|| None).unwrap() == Some(Guard::Failed));
         // One that is there is written over: another would need room on the disk.
         let guard = boot.guard_path().unwrap();
         let inode = || std::fs::metadata(&guard).unwrap().ino();
@@ -235,11 +240,20 @@ mod tests {
         assert!(boot.is_armed() && inode() == before);
         std::fs::write(&guard, "1").unwrap();
         assert!(
-            !boot.is_armed() && boot.disarm().unwrap() == Some(Guard::Failed),
+            !boot.is_armed() && boot.disarm(|| None).unwrap() == Some(Guard::Failed),
             "cut off"
         );
         boot.lock().unwrap().arm(true).unwrap();
         assert!(boot.is_armed(), "one that is cut off is made anew");
+        let whole = std::fs::read(&guard).unwrap();
+        for sector in 0..whole.len() / SECTOR {
+            let mut torn = whole.clone();
+            torn[sector * SECTOR..][..SECTOR].fill(super::DISARMED);
+            std::fs::write(&guard, torn).unwrap();
+            assert!(!boot.is_armed(), "sector {sector} is of another write");
+        }
+        boot.lock().unwrap().arm(true).unwrap();
+        assert!(boot.is_armed() && std::fs::read(&guard).unwrap() == whole);
         assert_eq!(boot.last_boot_report().unwrap(), None);
         boot.lock().unwrap().save_last(b"{}").unwrap();
         assert_eq!(boot.last_boot_report().unwrap().unwrap(), b"{}");
@@ -253,31 +267,31 @@ mod tests {
         // As it was left until November 2026: of its second byte nothing is read.
         for former in ["1", "0"] {
             boot.lock().unwrap().arm(true).unwrap();
-            std::fs::write(boot.guard_path().unwrap(), former.repeat(super::GUARD_BYTES)).unwrap();
+            std::fs::write(boot.guard_path().unwrap(), former.repeat(super::BLOCK)).unwrap();
             assert!(boot.is_armed() == (former == "1") && !boot.has_given_up());
         }
         // A served boot fails, the next is left alone and comes to its end. Then one is served, and comes to
         // its end as well.
         let fails = || {
-            assert_eq!(boot.disarm().unwrap(), Some(Guard::Taken));
-            assert_eq!(boot.disarm().unwrap(), Some(Guard::Failed));
+            assert_eq!(boot.disarm(|| None).unwrap(), Some(Guard::Taken));
+            assert_eq!(boot.disarm(|| None).unwrap(), Some(Guard::Failed));
             // That one fails as well: it was not served.
-            assert_eq!(boot.disarm().unwrap(), Some(Guard::Failed));
+            assert_eq!(boot.disarm(|| None).unwrap(), Some(Guard::Failed));
             boot.lock().unwrap().arm(false).unwrap();
         };
         boot.lock().unwrap().arm(true).unwrap();
         (0..2).for_each(|_| fails());
-        assert_eq!(boot.disarm().unwrap(), Some(Guard::Taken));
+        assert_eq!(boot.disarm(|| None).unwrap(), Some(Guard::Taken));
         boot.lock().unwrap().arm(true).unwrap();
         (0..2).for_each(|_| fails());
         assert!(boot.is_armed() && !boot.has_given_up());
         fails();
         for _ in 0..2 {
             assert!(!boot.is_armed() && boot.has_given_up());
-            assert_eq!(boot.disarm().unwrap(), Some(Guard::GivenUp));
+            assert_eq!(boot.disarm(|| None).unwrap(), Some(Guard::GivenUp));
             boot.lock().unwrap().arm(false).unwrap();
         }
         assert!(boot.forget().unwrap());
-        assert_eq!(boot.disarm().unwrap(), Some(Guard::Taken));
+        assert_eq!(boot.disarm(|| None).unwrap(), Some(Guard::Taken));
     }
 }

@@ -24,7 +24,7 @@
 //! ```
 //!
 //! Every file is written whole or not at all: a temporary file beside it, fsync, rename, fsync of the
-//! directory; the boot-failure guard is one block, and disarmed in its place. So readers need no lock, and a
+//! directory; the boot-failure guard is one block, and written over in its place. So readers need no lock, and a
 //! kill or a full disk leaves the old file. Directories are 0700, files 0600: paths tell what somebody runs.
 //! A file that cannot be decoded is moved aside, named in a message, and otherwise treated as missing.
 
@@ -36,6 +36,7 @@ mod disabled;
 mod error;
 mod file;
 mod imported;
+mod in_place;
 mod keydir;
 mod layout;
 mod limits;
