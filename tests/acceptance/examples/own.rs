@@ -6,8 +6,8 @@
 //! `headstart-init`
 //!
 //! The start has been learned from twice. A line for each read of a file of headstart's, or of what a bare
-//! start does not read (`?`, such as the directories on the way); until 200 ms after the first one of
-//! headstart's for all reads, which tells when the replay begins.
+//! start does not read (`?`, such as the directories on the way). Until 200 ms after the first one of
+//! headstart's for all reads, which tells when the replay begins, and for writes and flushes: a boot's guard.
 
 use anyhow::{Context, Result};
 use headstart_acceptance::Case;
@@ -199,24 +199,38 @@ fn print_reads(log: &[Entry], needed: &[Range<u64>], own: &[Own]) -> Result<()> 
         .find(is_own)
         .context("nothing of headstart's was read")?
         .at;
-    for entry in log.iter().filter(|entry| entry.op == Op::Read) {
+    for entry in log {
+        let is_beginning = entry.at.saturating_sub(begun) <= BEGINNING;
+        if entry.op != Op::Read && !is_beginning {
+            continue;
+        }
         let place = |(name, lies): &Own| {
             let at = lies.iter().find_map(|piece| place_in(entry, piece))?;
             Some(format!("{name}, from {at}"))
         };
         let whose = own.iter().rev().find_map(place);
         let is_needed = needed.iter().any(|range| is_of(range, entry));
-        if whose.is_none() && is_needed && entry.at.saturating_sub(begun) > BEGINNING {
+        if whose.is_none() && is_needed && !is_beginning {
             continue;
         }
-        let otherwise = if is_needed { "the start's" } else { "?" };
+        let otherwise = match entry.op {
+            Op::Write => "written",
+            Op::Flush => "flush",
+            Op::Read if is_needed => "the start's",
+            Op::Read => "?",
+        };
         println!(
-            "{:8.1} ms, for {:5.1} ms, {:3} in flight, {:7} bytes: {}",
-            (entry.at - begun) as f64 / 1e6,
+            "{:8.1} ms, for {:5.1} ms, {:3} in flight, {:7} bytes: {}{}",
+            (entry.at as f64 - begun as f64) / 1e6,
             entry.service as f64 / 1e6,
             entry.depth,
             entry.length,
             whose.as_deref().unwrap_or(otherwise),
+            if entry.op == Op::Write && whose.is_some() {
+                ", written"
+            } else {
+                ""
+            },
         );
     }
     Ok(())

@@ -4,6 +4,7 @@
 //! The tests judge by counts (requests at the block device, pages, bytes), never by time.
 
 pub mod boots;
+pub mod guard_cuts;
 pub mod hostile;
 pub mod layout;
 

@@ -4,6 +4,7 @@ mod boot;
 mod chart;
 mod daemon;
 mod golden;
+mod guard;
 mod guide;
 mod hostile;
 mod hydrate;
