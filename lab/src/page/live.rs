@@ -58,7 +58,7 @@ pub fn table(rows: &Rows) -> Result<String> {
 const GOAL: f64 = 1.02;
 
 /// A line of a panel: its class in the style sheet, its name, and points of memory and share.
-type Line<'a> = (&'static str, String, Vec<(u32, f64)>);
+type Line = (&'static str, String, Vec<(u32, f64)>);
 
 const PANEL: f64 = 440.0;
 const HEIGHT: f64 = 340.0;
@@ -96,14 +96,14 @@ pub fn picture(rows: &Rows, published: &Rows) -> Result<String> {
     Ok(out)
 }
 
-fn lines<'a>(boots: &Boots<'a>, medium: &str, curve: &[(u32, f64)]) -> Vec<Line<'a>> {
+fn lines(boots: &Boots<'_>, medium: &str, curve: &[(u32, f64)]) -> Vec<Line> {
     let of = |order: &str, way: &str| -> Vec<(u32, f64)> {
         let own = boots.iter().filter(|((m, _, o, w), _)| (*m, *o, *w) == (medium, order, way));
-        let share = |(key, (time, _)): (&(&str, u32, &str, &str), &(f64, usize))| {
-            let none = boots.get(&(key.0, key.1, key.2, "none"))?;
-            Some((key.1, time / none.0))
-        };
-        own.filter_map(share).collect()
+        own.filter_map(|(key, (time, _))| {
+            let (none, _) = boots.get(&(key.0, key.1, key.2, "none"))?;
+            Some((key.1, time / none))
+        })
+        .collect()
     };
     vec![
         ("l0", "KNOPPIX 2005, published".to_owned(), curve.to_vec()),
@@ -113,7 +113,7 @@ fn lines<'a>(boots: &Boots<'a>, medium: &str, curve: &[(u32, f64)]) -> Vec<Line<
     ]
 }
 
-fn panel(out: &mut String, left: f64, medium: &str, lines: &[Line<'_>], memories: &[u32]) {
+fn panel(out: &mut String, left: f64, medium: &str, lines: &[Line], memories: &[u32]) {
     let (from, to) = (left + 50.0, left + PANEL - 10.0);
     let x = |memory: u32| {
         let index = memories.iter().position(|other| *other == memory).unwrap_or(0);

@@ -36,7 +36,7 @@ impl Rows {
 
     /// The rows, in order.
     pub fn iter(&self) -> impl Iterator<Item = Row<'_>> {
-        self.rows.iter().map(|cells| Row { rows: self, cells })
+        self.rows.iter().map(move |cells| Row { rows: self, cells })
     }
 }
 
