@@ -321,7 +321,9 @@ impl Setup {
             .chain(&self.prepare)
             .chain(&self.learned);
         let beside = Some(&self.beside).filter(|beside| !beside.is_empty());
-        let asked = [&self.floor, &self.tell].into_iter().filter(|asked| !asked.is_empty());
+        let asked = [&self.floor, &self.tell]
+            .into_iter()
+            .filter(|asked| !asked.is_empty());
         hooks.chain([&self.start]).chain(asked).chain(beside)
     }
 

@@ -143,8 +143,14 @@ impl Session<'_> {
                 .with_context(|| format!("setup {}: learning", setup.name))?;
             if !setup.tell.is_empty() {
                 let names = [case.name.as_str(), setup.name.as_str()];
-                told::ask(machine.as_mut(), &self.place(case, setup), &setup.tell, &self.out, names)
-                    .with_context(|| format!("setup {}: what it tells", setup.name))?;
+                told::ask(
+                    machine.as_mut(),
+                    &self.place(case, setup),
+                    &setup.tell,
+                    &self.out,
+                    names,
+                )
+                .with_context(|| format!("setup {}: what it tells", setup.name))?;
             }
         }
         self.runs(machine.as_mut(), case, todo, directory)?;

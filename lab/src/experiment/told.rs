@@ -32,7 +32,10 @@ pub(super) fn ask(
     names: [&str; 2],
 ) -> Result<()> {
     let known = told(directory)?;
-    if known.get(names[0]).is_some_and(|setups| setups.contains_key(names[1])) {
+    if known
+        .get(names[0])
+        .is_some_and(|setups| setups.contains_key(names[1]))
+    {
         return Ok(());
     }
     let said = machine.inspect(place, &[command.to_vec()])?;
@@ -60,7 +63,9 @@ pub(super) fn keep<T: DeserializeOwned + Serialize>(
     value: T,
 ) -> Result<()> {
     let mut all = by_case(directory, file)?;
-    all.entry(case.to_owned()).or_default().insert(setup.to_owned(), value);
+    all.entry(case.to_owned())
+        .or_default()
+        .insert(setup.to_owned(), value);
     let (path, temporary) = (directory.join(file), directory.join(format!("{file}.tmp")));
     fs::write(&temporary, serde_json::to_vec_pretty(&all)?)
         .and_then(|()| fs::rename(&temporary, &path))

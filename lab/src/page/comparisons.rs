@@ -47,7 +47,12 @@ impl Comparisons<'_> {
         let shown = match *words {
             ["ratios", "of", "the", "page"] => self.picture(places),
             ["ratios", name, ref setups @ ..] if !setups.is_empty() => match self.held(name, setups) {
-                Some(held) => text(format!("Build {}, {}.\n\n{}", held.kept.commit, held.kept.date, ratios::table(&held))),
+                Some(held) => text(format!(
+                    "Build {}, {}.\n\n{}",
+                    held.kept.commit,
+                    held.kept.date,
+                    ratios::table(&held)
+                )),
                 None => text(not_yet(&self.question(name)?)),
             },
             ["answer"] => {
@@ -59,7 +64,7 @@ impl Comparisons<'_> {
                 Some(rows) => text(days::table(&Rows::parse(&rows, days::COLUMNS)?)?),
                 None => text(not_yet("Is a day of use slower with headstart's daemon?")),
             },
-            ["output", name] => text(self.file(&format!("{name}.md"))?.unwrap_or_else(|| not_yet(name))),
+            ["output", name] => text(self.file(&format!("{name}.md"))?.unwrap_or_else(|| not_yet(&format!("the simulation `{name}`.")))),
             _ => return Ok(None),
         };
         Ok(Some(shown))
@@ -106,9 +111,13 @@ impl Comparisons<'_> {
 
     fn live(&self, name: &str) -> Result<Shown> {
         let Some(boots) = self.file(&format!("{name}.csv"))? else {
-            return Ok(text(not_yet("Is the boot of a live desktop slower, from a CD-ROM and from a USB stick, with 256 to 1024 MiB?")));
+            return Ok(text(not_yet(
+                "Is the boot of a live desktop slower, from a CD-ROM and from a USB stick, with 256 to 1024 MiB?",
+            )));
         };
-        let published = self.file(PUBLISHED)?.with_context(|| format!("docs/results has no {PUBLISHED}"))?;
+        let published = self
+            .file(PUBLISHED)?
+            .with_context(|| format!("docs/results has no {PUBLISHED}"))?;
         let boots = Rows::parse(&boots, live::COLUMNS).with_context(|| name.to_owned())?;
         let published = Rows::parse(&published, live::PUBLISHED).context(PUBLISHED)?;
         let file = format!("{name}.svg");
@@ -138,7 +147,10 @@ impl Comparisons<'_> {
         let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
         let table: toml::Table = toml::from_str(&text).with_context(|| path.display().to_string())?;
         let question = table.get("question").and_then(toml::Value::as_str);
-        Ok(question.with_context(|| format!("{} asks no question", path.display()))?.trim().to_owned())
+        Ok(question
+            .with_context(|| format!("{} asks no question", path.display()))?
+            .trim()
+            .to_owned())
     }
 }
 

@@ -29,8 +29,12 @@ pub fn table(rows: &Rows) -> Result<String> {
     for (setup, own) in &days {
         let ratio = |(day, time): (&u32, &f64)| Some((*day, time / without.get(day)?));
         let ratios: Vec<(u32, f64)> = own.iter().filter_map(ratio).collect();
-        let slowest = ratios.iter().copied().reduce(|a, b| if b.1 > a.1 { b } else { a });
-        let (day, most) = slowest.with_context(|| format!("{setup} has no day that there is without a tool"))?;
+        let slowest = ratios
+            .iter()
+            .copied()
+            .reduce(|a, b| if b.1 > a.1 { b } else { a });
+        let (day, most) =
+            slowest.with_context(|| format!("{setup} has no day that there is without a tool"))?;
         let slower = ratios.iter().filter(|(_, ratio)| *ratio > 1.0).count();
         let _ = writeln!(
             text,

@@ -25,7 +25,10 @@ fn boots(rows: &Rows) -> Result<Boots<'_>> {
         let key = (row.text("medium"), memory, row.text("order"), row.text("way"));
         times.entry(key).or_default().push(row.number("seconds")?);
     }
-    Ok(times.into_iter().map(|(key, of)| (key, (median(&of), of.len()))).collect())
+    Ok(times
+        .into_iter()
+        .map(|(key, of)| (key, (median(&of), of.len())))
+        .collect())
 }
 
 /// One row for each medium, memory and order.
@@ -98,7 +101,9 @@ pub fn picture(rows: &Rows, published: &Rows) -> Result<String> {
 
 fn lines(boots: &Boots<'_>, medium: &str, curve: &[(u32, f64)]) -> Vec<Line> {
     let of = |order: &str, way: &str| -> Vec<(u32, f64)> {
-        let own = boots.iter().filter(|((m, _, o, w), _)| (*m, *o, *w) == (medium, order, way));
+        let own = boots
+            .iter()
+            .filter(|((m, _, o, w), _)| (*m, *o, *w) == (medium, order, way));
         own.filter_map(|(key, (time, _))| {
             let (none, _) = boots.get(&(key.0, key.1, key.2, "none"))?;
             Some((key.1, time / none))
@@ -109,7 +114,11 @@ fn lines(boots: &Boots<'_>, medium: &str, curve: &[(u32, f64)]) -> Vec<Line> {
         ("l0", "KNOPPIX 2005, published".to_owned(), curve.to_vec()),
         ("l1", "list".to_owned(), of("default", "list")),
         ("l2", "headstart".to_owned(), of("default", "headstart")),
-        ("l3", "headstart, files in order".to_owned(), of("profile", "headstart")),
+        (
+            "l3",
+            "headstart, files in order".to_owned(),
+            of("profile", "headstart"),
+        ),
     ]
 }
 
@@ -123,7 +132,11 @@ fn panel(out: &mut String, left: f64, medium: &str, lines: &[Line], memories: &[
         let [low, high] = SHARES;
         BOTTOM - (BOTTOM - TOP) * (share.clamp(low, high) - low) / (high - low)
     };
-    let _ = writeln!(out, "<text class=\"title\" x=\"{from}\" y=\"48\">{}</text>", xml(medium));
+    let _ = writeln!(
+        out,
+        "<text class=\"title\" x=\"{from}\" y=\"48\">{}</text>",
+        xml(medium)
+    );
     for mark in [0.4, 0.6, 0.8, 1.0, 1.2, 1.4] {
         let _ = writeln!(
             out,
@@ -141,10 +154,14 @@ fn panel(out: &mut String, left: f64, medium: &str, lines: &[Line], memories: &[
             BOTTOM + 18.0
         );
     }
-    for (number, (class, name, points)) in lines.iter().filter(|(.., points)| !points.is_empty()).enumerate() {
+    for (number, (class, name, points)) in lines.iter().filter(|(.., points)| !points.is_empty()).enumerate()
+    {
         let place = |(memory, share): &(u32, f64)| format!("{:.1} {:.1}", x(*memory), y(*share));
         let places: Vec<String> = points.iter().map(place).collect();
-        let (at, above) = (from + 190.0 * (number % 2) as f64, 64.0 + 16.0 * (number / 2) as f64);
+        let (at, above) = (
+            from + 190.0 * (number % 2) as f64,
+            64.0 + 16.0 * (number / 2) as f64,
+        );
         let _ = writeln!(
             out,
             "<path class=\"{class}\" d=\"M{}\"/><path class=\"{class}\" d=\"M{at} {above}h24\"/><text class=\"small\" x=\"{}\" y=\"{}\">{}</text>",
@@ -183,7 +200,10 @@ mod tests {
     #[test]
     fn each_medium_has_a_panel_with_the_published_curve() {
         let rows = Rows::parse(BOOTS, COLUMNS).unwrap();
-        let published = Rows::parse("# p\nmemory_mb,plain_s,readahead_s\n128,400,480\n512,200,150\n", PUBLISHED);
+        let published = Rows::parse(
+            "# p\nmemory_mb,plain_s,readahead_s\n128,400,480\n512,200,150\n",
+            PUBLISHED,
+        );
         let text = picture(&rows, &published.unwrap()).unwrap();
         for (part, times) in [
             (">KNOPPIX 2005, published<", 2),

@@ -57,9 +57,18 @@ pub fn table(held: &Held<'_>) -> String {
     let has_setups = held.setups.len() > 1;
     let is_told = ratios.iter().any(|ratio| ratio.own.told.is_some());
     let line = |name: &str, setup: &str, figures: &str, told: &str| {
-        let setup = if has_setups { format!(" {setup} |") } else { String::new() };
-        let told = if is_told { format!(" {told} |") } else { String::new() };
-        format!("| {name} |{setup} {figures} |{told}\n")
+        let setup = if has_setups {
+            format!(" {setup} |")
+        } else {
+            String::new()
+        };
+        let told = if is_told {
+            format!(" {told} |")
+        } else {
+            String::new()
+        };
+        let name = if name.is_empty() { String::new() } else { format!(" {name}") };
+        format!("|{name} |{setup} {figures} |{told}\n")
     };
     let figures = "n | without, s | with, s (least–most) | ratio (95 %) | goal";
     let head = line("", "setup", figures, "headstart says");
@@ -91,7 +100,10 @@ pub fn answer(measured: &[Held<'_>], unmeasured: usize) -> String {
         (0, _) => "No comparison with a goal was measured yet.".to_owned(),
         (1, 0) => "The one comparison that was measured meets its goal.".to_owned(),
         (_, 0) => format!("All {goals} comparisons that were measured meet their goals."),
-        _ => format!("{} of {goals} comparisons that were measured meet their goals, {missed} miss them.", goals - missed),
+        _ => format!(
+            "{} of {goals} comparisons that were measured meet their goals, {missed} miss them.",
+            goals - missed
+        ),
     };
     if unmeasured > 0 {
         let _ = write!(text, " Experiments not made yet: {unmeasured}.");
@@ -145,7 +157,12 @@ pub fn picture(measured: &[Held<'_>]) -> String {
         let y = TOP + ROW * (number as f64 + 0.5);
         let name = match held.setups.len() {
             1 => format!("{} ({})", ratio.case.shown(), held.kept.experiment),
-            _ => format!("{}: {} ({})", ratio.case.shown(), ratio.own.setup, held.kept.experiment),
+            _ => format!(
+                "{}: {} ({})",
+                ratio.case.shown(),
+                ratio.own.setup,
+                held.kept.experiment
+            ),
         };
         let middle = ratio.own.median_ratio[0];
         let [low, high] = match ratio.own.median_ratio[..] {

@@ -18,14 +18,23 @@ impl Rows {
         let mut lines = text.lines();
         let about = lines.next().and_then(|line| line.strip_prefix("# "));
         let about = about.context("the first line says nothing of where the rows are from: # TEXT")?;
-        let cells = |line: &str| -> Vec<String> { line.split(',').map(|cell| cell.trim().to_owned()).collect() };
+        let cells =
+            |line: &str| -> Vec<String> { line.split(',').map(|cell| cell.trim().to_owned()).collect() };
         let columns = cells(lines.next().unwrap_or_default());
         for name in needed {
-            ensure!(columns.iter().any(|column| column == name), "there is no column {name}");
+            ensure!(
+                columns.iter().any(|column| column == name),
+                "there is no column {name}"
+            );
         }
         let rows: Vec<Vec<String>> = lines.filter(|line| !line.is_empty()).map(cells).collect();
         if let Some(short) = rows.iter().find(|row| row.len() != columns.len()) {
-            anyhow::bail!("{}: {} columns, not {}", short.join(","), short.len(), columns.len());
+            anyhow::bail!(
+                "{}: {} columns, not {}",
+                short.join(","),
+                short.len(),
+                columns.len()
+            );
         }
         Ok(Rows {
             about: about.to_owned(),
@@ -70,7 +79,10 @@ mod tests {
     fn a_list_is_read_by_the_names_of_its_columns() {
         let rows = Rows::parse("# build x\na,b\n1,two\n3,four\n", &["b"]).unwrap();
         assert_eq!(rows.about, "build x");
-        let read: Vec<_> = rows.iter().map(|row| (row.number("a").unwrap(), row.text("b"))).collect();
+        let read: Vec<_> = rows
+            .iter()
+            .map(|row| (row.number("a").unwrap(), row.text("b")))
+            .collect();
         assert_eq!(read, [(1.0, "two"), (3.0, "four")]);
         assert!(rows.iter().next().unwrap().number("b").is_err());
     }

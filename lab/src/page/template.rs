@@ -51,7 +51,11 @@ pub fn templates(docs: &Path) -> Result<Vec<Template>> {
     const FIRST: &str = "measurements";
     let mut templates = vec![Template::read(docs, FIRST, "results")?];
     let beside = self::files(docs)?;
-    for name in beside.iter().filter_map(|file| file.strip_suffix(IN)).filter(|name| *name != FIRST) {
+    for name in beside
+        .iter()
+        .filter_map(|file| file.strip_suffix(IN))
+        .filter(|name| *name != FIRST)
+    {
         templates.push(Template::read(docs, name, "results")?);
     }
     for file in &files {

@@ -168,7 +168,10 @@ impl Report {
     fn add_told(&mut self, told: &Told) {
         for case in &mut self.cases {
             for own in &mut case.setups {
-                own.told = told.get(&case.name).and_then(|setups| setups.get(&own.setup)).cloned();
+                own.told = told
+                    .get(&case.name)
+                    .and_then(|setups| setups.get(&own.setup))
+                    .cloned();
             }
         }
     }

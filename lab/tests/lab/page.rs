@@ -251,9 +251,18 @@ fn what_is_measured_later_appears_by_itself() {
     let before = page(root, "never.md");
     let results = root.join("docs/results");
     let lists = [
-        ("live.csv", "# Build x.\nmedium,memory_mb,order,way,seconds\nstick,256,default,none,9\nstick,256,default,headstart,8\n"),
-        ("knoppix.csv", "# published\nmemory_mb,plain_s,readahead_s\n256,228,247\n"),
-        ("days.csv", "# Build x.\nsetup,day,program,ms\nnone,1,a,1000\ndaemon,1,a,900\n"),
+        (
+            "live.csv",
+            "# Build x.\nmedium,memory_mb,order,way,seconds\nstick,256,default,none,9\nstick,256,default,headstart,8\n",
+        ),
+        (
+            "knoppix.csv",
+            "# published\nmemory_mb,plain_s,readahead_s\n256,228,247\n",
+        ),
+        (
+            "days.csv",
+            "# Build x.\nsetup,day,program,ms\nnone,1,a,1000\ndaemon,1,a,900\n",
+        ),
         ("month.md", "Simulated.\n\n| a | b |\n"),
     ];
     for (name, text) in lists {
@@ -261,7 +270,12 @@ fn what_is_measured_later_appears_by_itself() {
     }
     assert!(said(&lab(&["page", "--check"], root)).contains("never.md is stale"));
     let text = page(root, "never.md");
-    for part in ["| stick, 256 MiB |", "| daemon | 1 |", "| a | b |", "(results/live.svg)"] {
+    for part in [
+        "| stick, 256 MiB |",
+        "| daemon | 1 |",
+        "| a | b |",
+        "(results/live.svg)",
+    ] {
         assert!(!before.contains(part) && text.contains(part), "{part}: {text}");
     }
     assert_eq!(text.matches("*Not measured yet:*").count(), 1, "{text}");

@@ -12,7 +12,12 @@ const FILES: usize = 2400;
 /// Modules of a few kilobytes in directories, and libraries of some megabytes.
 fn fill(root: &Path) -> std::io::Result<()> {
     let text = |seed: usize, bytes: usize| -> Vec<u8> {
-        let numbers = (0u64..).map(|n| format!("{:x} ", (n + seed as u64 * 977).wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+        let numbers = (0u64..).map(|n| {
+            format!(
+                "{:x} ",
+                (n + seed as u64 * 977).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            )
+        });
         numbers.flat_map(String::into_bytes).take(bytes).collect()
     };
     for number in 0..FILES {

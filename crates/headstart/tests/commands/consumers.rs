@@ -185,19 +185,38 @@ fn an_erofs_that_has_lost_the_order_is_refused() {
                 ..testing::VERSION
             };
             let entry = |(index, name): (usize, &&str)| {
-                Entry::whole(FilePath::from(format!("/image/{name}").as_str()), version, 4096, index as u64)
+                Entry::whole(
+                    FilePath::from(format!("/image/{name}").as_str()),
+                    version,
+                    4096,
+                    index as u64,
+                )
             };
             let mut entries: Vec<Entry> = order.iter().enumerate().map(entry).collect();
             entries.sort_by(|a, b| a.path.cmp(&b.path));
             case.write("profile", testing::profile(entries).to_bytes().unwrap());
-            let words = ["export", "profile", "--for", "erofs-tar", "--root", "/image", "-o", "list", "--tree"];
+            let words = [
+                "export",
+                "profile",
+                "--for",
+                "erofs-tar",
+                "--root",
+                "/image",
+                "-o",
+                "list",
+                "--tree",
+            ];
             case.headstart(&[&words[..], &[tree.to_str().unwrap()]].concat())
         };
         let kept = export(&names);
         assert_eq!(kept.code(), 0, "{}", kept.err);
         std::fs::remove_file(case.path("list")).unwrap();
         let lost = export(&["c", "a", "b/one"]);
-        lost.refused(&["/a is used after", "/c and lies before it", "order of their paths"]);
+        lost.refused(&[
+            "/a is used after",
+            "/c and lies before it",
+            "order of their paths",
+        ]);
         assert!(!case.path("list").exists());
     }
 }
