@@ -64,7 +64,10 @@ impl Comparisons<'_> {
                 Some(rows) => text(days::table(&Rows::parse(&rows, days::COLUMNS)?)?),
                 None => text(not_yet("Is a day of use slower with headstart's daemon?")),
             },
-            ["output", name] => text(self.file(&format!("{name}.md"))?.unwrap_or_else(|| not_yet(&format!("the simulation `{name}`.")))),
+            ["output", name] => text(
+                self.file(&format!("{name}.md"))?
+                    .unwrap_or_else(|| not_yet(&format!("the simulation `{name}`."))),
+            ),
             _ => return Ok(None),
         };
         Ok(Some(shown))

@@ -67,7 +67,11 @@ pub fn table(held: &Held<'_>) -> String {
         } else {
             String::new()
         };
-        let name = if name.is_empty() { String::new() } else { format!(" {name}") };
+        let name = if name.is_empty() {
+            String::new()
+        } else {
+            format!(" {name}")
+        };
         format!("|{name} |{setup} {figures} |{told}\n")
     };
     let figures = "n | without, s | with, s (least–most) | ratio (95 %) | goal";
