@@ -62,6 +62,10 @@ pub struct Setup {
     /// `headstart floor --json` does.
     #[serde(default)]
     pub floor: Vec<String>,
+    /// On the host, untimed, when all is learned and before the first round, with the setup's own image mounted
+    /// at `{root}`: what it prints is kept with the results as one line, such as whether starts are bypassed.
+    #[serde(default)]
+    pub tell: Vec<String>,
     /// What is in memory when the start begins.
     #[serde(default)]
     pub cache: Cache,
@@ -250,6 +254,9 @@ pub const BUILT_IN: &[(&str, &str)] = built_in!(
         "wrong-empty-later",
         "changed",
         "headstart-changed",
+        "headstart-12",
+        "daemon-12",
+        "boot-headstart-12",
     ]
 );
 
@@ -314,8 +321,10 @@ impl Setup {
             .chain(&self.prepare)
             .chain(&self.learned);
         let beside = Some(&self.beside).filter(|beside| !beside.is_empty());
-        let floor = Some(&self.floor).filter(|floor| !floor.is_empty());
-        hooks.chain([&self.start]).chain(floor).chain(beside)
+        let asked = [&self.floor, &self.tell]
+            .into_iter()
+            .filter(|asked| !asked.is_empty());
+        hooks.chain([&self.start]).chain(asked).chain(beside)
     }
 
     /// Writes its own files into `directory`.

@@ -1,5 +1,5 @@
-//! Prints what control runs cost over three months of seven programs, and how late a change is found by which
-//! replays cost time, as tables for docs/decisions/0038-controls.md:
+//! Prints what controls cost over three months of seven programs, and how late a change is found by which
+//! replays cost time, as tables for docs/decisions/0042-controls.md and docs/never-slower.md:
 //! `cargo run --release -p headstart-learn --example controls [HISTORIES]`. Always the same, for the chance
 //! has a seed.
 
@@ -17,7 +17,7 @@ fn main() {
         .and_then(|argument| argument.parse().ok())
         .unwrap_or(1000);
     println!("{histories} histories for each row.\n");
-    println!("| cold starts a day | gain | noise | control runs cost, of what is saved: month 1 | 2 | 3 |");
+    println!("| cold starts a day | gain | noise | controls cost, of what is saved: month 1 | 2 | 3 |");
     println!("|---|---|---|---|---|---|");
     let mut all = [Bill::default(); MONTHS];
     for program in programs() {
@@ -42,7 +42,7 @@ fn main() {
         );
     }
     print_row("all | | ", &all);
-    println!("\n| what changes | found after starts (10, 50, 90 % of histories) |");
+    println!("\n| what changes | bypassed after starts (10, 50, 90 % of histories) |");
     println!("|---|---|");
     for change in changes() {
         let found = found_after(&change, histories);

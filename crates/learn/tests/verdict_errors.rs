@@ -2,7 +2,7 @@
 
 mod engine;
 
-use engine::{Case, hard, harmful, harmless, simulate};
+use engine::{Case, hard, harmful, harmless, planted, simulate};
 
 /// Enough for a share of 5 % to be known to 0.6, and so few for the time an unoptimised build takes: about
 /// fifteen seconds in all. The histories are always the same.
@@ -13,7 +13,8 @@ const WRONG: f64 = 0.05;
 
 #[test]
 fn starts_are_hardly_ever_bypassed_where_replays_are_not_slower() {
-    for (name, case) in harmless() {
+    let planted = planted().into_iter().filter(|(_, case)| case.harm <= 0.0);
+    for (name, case) in harmless().into_iter().chain(planted) {
         let rates = simulate(&case, HISTORIES);
         assert!(rates.bypassed_ever <= WRONG, "{name}: {rates:?}");
         assert!(

@@ -11,13 +11,13 @@
 //! takes, as it does for T_io.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 use headstart_model::floor::{Above, Floor, Need};
 use serde::{Deserialize, Serialize};
 
+use super::told::{by_case, keep};
 use crate::machine::{Machine, Place};
 use crate::model::{Extent, Kind, Model, t_io};
 
@@ -106,12 +106,7 @@ impl Disk<'_> {
 
 /// The floors of an experiment's directory; none where it has none.
 pub fn floors(directory: &Path) -> Result<Floors> {
-    let path = directory.join(FILE);
-    match fs::read(&path) {
-        Ok(text) => serde_json::from_slice(&text).with_context(|| path.display().to_string()),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Floors::new()),
-        Err(error) => Err(error).with_context(|| format!("reading {}", path.display())),
-    }
+    by_case(directory, FILE)
 }
 
 /// Asks headstart by `command`, a template, and keeps what it says.
@@ -120,19 +115,13 @@ pub(super) fn ask(
     place: &Place,
     command: &[String],
     directory: &Path,
-    [case, setup]: [&str; 2],
+    names: [&str; 2],
     model: &Model,
 ) -> Result<()> {
     let said = machine.inspect(place, &[command.to_vec()])?;
     let size = machine.size();
     let known = of_both(&said, &Disk { model, size }).context("what headstart says of the floor")?;
-    let mut floors = floors(directory)?;
-    let of_case = floors.entry(case.to_owned()).or_default();
-    of_case.insert(setup.to_owned(), known);
-    let (path, temporary) = (directory.join(FILE), directory.join("floors.tmp"));
-    fs::write(&temporary, serde_json::to_vec_pretty(&floors)?)
-        .and_then(|()| fs::rename(&temporary, &path))
-        .with_context(|| format!("writing {}", path.display()))
+    keep(directory, FILE, names, known)
 }
 
 /// What is known by what the command printed.

@@ -13,6 +13,7 @@ mod part;
 mod progress;
 mod record;
 mod run;
+mod told;
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU8;
@@ -31,6 +32,7 @@ pub use order::schedule;
 pub use progress::one_line;
 pub use record::{Begun, Directory, Run};
 pub use run::run;
+pub use told::{Told, told};
 
 use crate::image::{Fs, Recipe};
 use crate::kind::Kind;

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::order::Step;
 use super::part::{Part, read_by};
 use super::progress::{Progress, one_line};
-use super::{Begun, Case, Directory, Experiment, Options, Run, check, floor, schedule};
+use super::{Begun, Case, Directory, Experiment, Options, Run, check, floor, schedule, told};
 use crate::disk::Entry;
 use crate::machine::{self, Machine, Measured, Place};
 use crate::model::{cost, ideal, t_io};
@@ -96,6 +96,7 @@ fn forget(out: &Path) -> Result<()> {
         "state",
         "requests",
         floor::FILE,
+        told::FILE,
     ];
     for name in own {
         let path = out.join(name);
@@ -140,6 +141,17 @@ impl Session<'_> {
         for setup in &self.experiment.setups {
             self.learn(machine.as_mut(), case, &case.setup(setup))
                 .with_context(|| format!("setup {}: learning", setup.name))?;
+            if !setup.tell.is_empty() {
+                let names = [case.name.as_str(), setup.name.as_str()];
+                told::ask(
+                    machine.as_mut(),
+                    &self.place(case, setup),
+                    &setup.tell,
+                    &self.out,
+                    names,
+                )
+                .with_context(|| format!("setup {}: what it tells", setup.name))?;
+            }
         }
         self.runs(machine.as_mut(), case, todo, directory)?;
         for setup in self

@@ -109,6 +109,7 @@ pub const BUILT_IN: &[(&str, &str)] = built_in!(
         "emmc51",
         "usb2-stick",
         "sata-ssd",
+        "nvme",
         "cloud",
         "lazy",
         "network-share",

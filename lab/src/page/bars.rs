@@ -13,7 +13,7 @@ const LONGEST: f64 = 580.0;
 const BAR: f64 = 15.0;
 const GAP: f64 = 10.0;
 
-const STYLE: &str = "text{font:12px system-ui,\"Segoe UI\",\"DejaVu Sans\",sans-serif;fill:#1f2328}.title{font-weight:600}.name{text-anchor:end}\
+pub(super) const STYLE: &str = "text{font:12px system-ui,\"Segoe UI\",\"DejaVu Sans\",sans-serif;fill:#1f2328}.title{font-weight:600}.name{text-anchor:end}\
     .ground{fill:#fff}.s0{fill:#7d8590}.s1{fill:#0072b2}.s2{fill:#009e73}.s3{fill:#e07b00}.span{stroke:#1f2328}\
     @media(prefers-color-scheme:dark){text{fill:#e6edf3}.ground{fill:#0d1117}.span{stroke:#e6edf3}}";
 
@@ -129,6 +129,6 @@ pub fn svg(title: &str, legend: &[&str], rows: &[Row<'_>]) -> String {
 }
 
 /// Text for the content of an XML element.
-fn xml(text: &str) -> String {
+pub(super) fn xml(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;")
 }

@@ -1,14 +1,20 @@
 //! The project's pages of figures: made of templates and of what was kept of experiments, so that no figure
 //! is typed by hand.
 //!
-//! `docs/measurements.in.md` makes `docs/measurements.md`, and each `docs/measurements/NAME.in.md` a page
-//! behind it, `docs/measurements/NAME.md`; `template.rs` has what a template may hold. In `README.md` two
+//! `docs/measurements.in.md` makes `docs/measurements.md`, each `docs/measurements/NAME.in.md` a page behind
+//! it, `docs/measurements/NAME.md`, and each other `docs/NAME.in.md` a page beside it; `template.rs` and
+//! `comparisons.rs` have what a template may hold. In `README.md` two
 //! parts between comments are the demo's picture and output.
 
 mod bars;
+mod comparisons;
+mod days;
 mod demo;
+mod live;
 mod missed;
 mod published_result;
+mod ratios;
+mod rows;
 mod tables;
 mod template;
 
@@ -53,7 +59,7 @@ pub fn pages(root: &Path) -> Result<Vec<Page>> {
     let mut pages = Vec::new();
     let mut pictures = Vec::new();
     for template in &templates {
-        let filled = template.filled(&kept);
+        let filled = template.filled(root, &kept);
         let filled = filled.with_context(|| format!("the template of {}", template.page.display()))?;
         pages.push(Page {
             path: template.page.clone(),
@@ -64,7 +70,7 @@ pub fn pages(root: &Path) -> Result<Vec<Page>> {
             text,
         }));
     }
-    linked(&pages)?;
+    linked(&docs, &pages)?;
     let first = templates
         .first()
         .and_then(|page| template::first(&page.text, &kept));
@@ -96,14 +102,14 @@ fn readme(path: PathBuf, demo: &PublishedResult) -> Result<Page> {
 }
 
 /// Fails unless the first page has a link to each other page.
-fn linked(pages: &[Page]) -> Result<()> {
+fn linked(docs: &Path, pages: &[Page]) -> Result<()> {
     let Some((front, behind)) = pages.split_first() else {
         return Ok(());
     };
     for page in behind {
-        let name = page.path.file_name().unwrap_or_default().to_string_lossy();
+        let way = page.path.strip_prefix(docs).unwrap_or(&page.path).display();
         ensure!(
-            front.text.contains(&format!("(measurements/{name})")),
+            front.text.contains(&format!("({way})")),
             "{} has no link to {}: write one into its template",
             front.path.display(),
             page.path.display()

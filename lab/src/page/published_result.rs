@@ -113,6 +113,9 @@ pub struct KeptSetup {
     /// Bytes read beyond the base's, as a share of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub more_read: Option<f64>,
+    /// What the setup said of itself when it had learned, a line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub told: Option<String>,
 }
 
 /// A figure beside its goal.
@@ -249,6 +252,7 @@ fn setup(s: &Summary) -> KeptSetup {
         }),
         below_floor: s.below_floor,
         more_read: s.more_read.map(round),
+        told: s.told.clone(),
     }
 }
 

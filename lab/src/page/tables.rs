@@ -171,7 +171,7 @@ fn median(case: &KeptCase, setup: Option<&str>) -> String {
 }
 
 /// What a reader must know of the runs, below their table.
-fn notes(kept: &PublishedResult) -> String {
+pub fn notes(kept: &PublishedResult) -> String {
     let aborted = |case: &KeptCase| case.setup.iter().map(|s| s.aborted).sum::<usize>();
     let aborted: usize = kept.case.iter().map(aborted).sum();
     let aborted = (aborted > 0).then(|| format!("aborted runs, in no figure: {aborted}"));
@@ -208,7 +208,7 @@ fn goal(case: &KeptCase, with: &str, figure: Figure, measured: &[f64]) -> [Strin
 }
 
 /// The same where there is a goal.
-fn beside(goal: &KeptGoal, measured: &[f64]) -> [String; 2] {
+pub fn beside(goal: &KeptGoal, measured: &[f64]) -> [String; 2] {
     let shown = value(goal.figure, measured);
     match goal.missed() {
         true => [format!("**{shown}**"), bound(goal)],

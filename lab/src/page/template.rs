@@ -5,12 +5,14 @@
 //! row: a figure that has a goal, the goal, the build), `{{picture NAME SETUP}}` (bars, in
 //! `docs/results/NAME.svg`), `{{measured}}` (build and day of the page's first experiment), `{{host}}` (the
 //! machine), `{{missed}}` (the goals missed on all pages) and `{{missed furthest}}` (the same in short).
+//! `comparisons.rs` has more.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use super::comparisons::Comparisons;
 use super::published_result::PublishedResult;
 use super::{bars, missed, read, tables};
 
@@ -41,12 +43,21 @@ pub struct Filled {
     pub pictures: Vec<(String, String)>,
 }
 
-/// The templates of the project whose documents are in `docs`: the page of measurements, then those behind it
-/// by name. A page behind it that has no template is an error.
+/// The templates of the project whose documents are in `docs`: the page of measurements, then those beside it
+/// and behind it by name. A page behind it that has no template is an error.
 pub fn templates(docs: &Path) -> Result<Vec<Template>> {
     let behind = docs.join("measurements");
     let files = files(&behind)?;
-    let mut templates = vec![Template::read(docs, "measurements", "results")?];
+    const FIRST: &str = "measurements";
+    let mut templates = vec![Template::read(docs, FIRST, "results")?];
+    let beside = self::files(docs)?;
+    for name in beside
+        .iter()
+        .filter_map(|file| file.strip_suffix(IN))
+        .filter(|name| *name != FIRST)
+    {
+        templates.push(Template::read(docs, name, "results")?);
+    }
     for file in &files {
         if let Some(name) = file.strip_suffix(IN) {
             templates.push(Template::read(&behind, name, "../results")?);
@@ -123,8 +134,10 @@ fn words(place: &str) -> Vec<&str> {
 /// The experiment of which a place shows something.
 fn experiment(place: &str) -> Option<&str> {
     match words(place)[..] {
+        ["ratios", "of", "the", "page"] => None,
         ["brief" | "speed" | "above" | "cost" | "picture", name, _]
         | ["setups", name]
+        | ["ratios", name, _, ..]
         | ["judged", name, _, _, ..] => Some(name),
         _ => None,
     }
@@ -152,8 +165,8 @@ impl Template {
         })
     }
 
-    /// The page, from `all` that is kept.
-    pub fn filled(&self, results: &[PublishedResult]) -> Result<Filled> {
+    /// The page of the project at `root`, from all that is kept.
+    pub fn filled(&self, root: &Path, results: &[PublishedResult]) -> Result<Filled> {
         let first = || {
             first(&self.text, results).context("the template shows no experiment of which something is kept")
         };
@@ -166,9 +179,22 @@ impl Template {
             let kept = find(results, name);
             kept.map_or_else(|| NOT_MEASURED.to_owned(), |kept| of_build(kept) + &make(kept))
         };
+        let name = self.page.file_stem().unwrap_or_default().to_string_lossy();
+        let comparisons = Comparisons {
+            root,
+            kept: results,
+            results: self.results,
+            page: &name,
+        };
+        let all: Vec<Vec<&str>> = places(&self.text).into_iter().map(words).collect();
         let mut text = self.text.clone();
         let mut pictures = Vec::new();
         for place in places(&self.text) {
+            if let Some(shown) = comparisons.shown(&words(place), &all)? {
+                text = text.replacen(&format!("{{{{{place}}}}}"), shown.text.trim_end(), 1);
+                pictures.extend(shown.picture);
+                continue;
+            }
             let value = match words(place)[..] {
                 ["brief", name, setup] => table(name, &|kept| tables::brief(kept, setup)),
                 ["speed", name, setup] => table(name, &|kept| tables::speed(kept, setup)),
@@ -192,7 +218,8 @@ impl Template {
                 ["host"] => first()?.host.shown(),
                 _ => bail!(
                     "{{{{{place}}}}}: there are brief NAME SETUP, speed NAME SETUP, above NAME SETUP, setups NAME, cost NAME SETUP, \
-                     judged NAME SETUP CASE, picture NAME SETUP, measured, host, missed and missed furthest"
+                     judged NAME SETUP CASE, picture NAME SETUP, measured, host, missed, missed furthest, ratios NAME SETUP…, \
+                     ratios of the page, answer, live NAME, days NAME and output NAME"
                 ),
             };
             text = text.replacen(&format!("{{{{{place}}}}}"), value.trim_end(), 1);
@@ -213,7 +240,7 @@ mod tests {
                 text: format!("{{{{{place}}}}}"),
                 results: "results",
             };
-            let error = template.filled(&[]).unwrap_err().to_string();
+            let error = template.filled(Path::new("."), &[]).unwrap_err().to_string();
             assert!(
                 error.contains(place) && error.contains("speed NAME SETUP"),
                 "{error}"

@@ -13,7 +13,7 @@ use serde::Serialize;
 pub use judge::{Judged, judge};
 pub use table::table;
 
-use crate::experiment::{Begun, Directory, Floors, Run, floors};
+use crate::experiment::{Begun, Directory, Floors, Run, Told, floors, told};
 use crate::setup::EARLIER;
 use headstart_bench::statistics::{bootstrap, centre, deviation, mean, median, outliers, pick};
 
@@ -150,6 +150,8 @@ pub struct Summary {
     pub above: Option<Above>,
     /// Runs that count and were shorter than the floor: it is not one then.
     pub below_floor: usize,
+    /// What the setup said of itself when it had learned, a line.
+    pub told: Option<String>,
     /// In order of time.
     pub marks: Vec<MarkSummary>,
 }
@@ -159,7 +161,19 @@ impl Report {
     pub fn read(directory: &Path) -> Result<Report> {
         let mut report = Report::new(Directory::begun(directory)?, Directory::runs(directory)?);
         report.hold_against(&floors(directory)?);
+        report.add_told(&told(directory)?);
         Ok(report)
+    }
+
+    fn add_told(&mut self, told: &Told) {
+        for case in &mut self.cases {
+            for own in &mut case.setups {
+                own.told = told
+                    .get(&case.name)
+                    .and_then(|setups| setups.get(&own.setup))
+                    .cloned();
+            }
+        }
     }
 
     fn hold_against(&mut self, floors: &Floors) {
@@ -351,6 +365,7 @@ fn summary(experiment: &Begun, setup: &str, runs: &[Run], t_io: Option<f64>) -> 
         above_floor: None,
         above: None,
         below_floor: 0,
+        told: None,
         marks: marks(&own),
     }
 }

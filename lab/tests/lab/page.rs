@@ -193,3 +193,101 @@ fn the_demo_is_of_the_build_that_the_page_is_of() {
         "{error}"
     );
 }
+
+/// A page that compares `fixed`, and what nobody has measured.
+fn comparing(root: &Path) {
+    fs::create_dir_all(root.join("lab/experiments")).unwrap();
+    fs::write(
+        root.join("lab/experiments/other.toml"),
+        "question = \"Is it slower elsewhere?\"\n",
+    )
+    .unwrap();
+    fs::write(
+        root.join("docs/never.in.md"),
+        "{{answer}}\n\n{{ratios of the page}}\n\n{{ratios fixed tool}}\n\n{{ratios other tool}}\n\n{{live live}}\n\n{{days days}}\n\n{{output month}}\n",
+    )
+    .unwrap();
+    let front = root.join("docs/measurements.in.md");
+    let text = fs::read_to_string(&front).unwrap();
+    fs::write(&front, text + "[never](never.md)\n").unwrap();
+}
+
+fn page(root: &Path, name: &str) -> String {
+    let output = lab(&["page"], root);
+    assert!(output.status.success(), "{output:?}");
+    fs::read_to_string(root.join("docs").join(name)).unwrap()
+}
+
+#[test]
+fn a_page_that_compares_names_what_was_not_measured() {
+    let project = project();
+    let root = project.path();
+    comparing(root);
+    let text = page(root, "never.md");
+    for part in [
+        "0 of 1 comparisons that were measured meet their goals, 1 miss them. Experiments not made yet: 1.",
+        "| plain (fixed: tool) | ratio to bare | 0.400 (0.242…0.400) | ≤ 0.300 |",
+        "| | n | without, s | with, s (least–most) | ratio (95 %) | goal |\n|---|---|---|---|---|---|\n\
+         | plain | 5 | 10.30 | 4.12 (4.00–4.16) | **0.400 (0.242…0.400)** | ≤ 0.300 |\n",
+        "*Not measured yet:* Is it slower elsewhere?\n",
+        "*Not measured yet:* Is a day of use slower",
+        "(results/never.svg)",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert_eq!(text.matches("*Not measured yet:*").count(), 4, "{text}");
+    let picture = fs::read_to_string(root.join("docs/results/never.svg")).unwrap();
+    for part in [">plain (fixed)<", "class=\"missed\"", ">0.40<"] {
+        assert!(picture.contains(part), "{part}: {picture}");
+    }
+    assert!(lab(&["page", "--check"], root).status.success());
+}
+
+#[test]
+fn what_is_measured_later_appears_by_itself() {
+    let project = project();
+    let root = project.path();
+    comparing(root);
+    let before = page(root, "never.md");
+    let results = root.join("docs/results");
+    let lists = [
+        (
+            "live.csv",
+            "# Build x.\nmedium,memory_mb,order,way,seconds\nstick,256,default,none,9\nstick,256,default,headstart,8\n",
+        ),
+        (
+            "knoppix.csv",
+            "# published\nmemory_mb,plain_s,readahead_s\n256,228,247\n",
+        ),
+        (
+            "days.csv",
+            "# Build x.\nsetup,day,program,ms\nnone,1,a,1000\ndaemon,1,a,900\n",
+        ),
+        ("month.md", "Simulated.\n\n| a | b |\n"),
+    ];
+    for (name, text) in lists {
+        fs::write(results.join(name), text).unwrap();
+    }
+    assert!(said(&lab(&["page", "--check"], root)).contains("never.md is stale"));
+    let text = page(root, "never.md");
+    for part in [
+        "| stick, 256 MiB |",
+        "| daemon | 1 |",
+        "| a | b |",
+        "(results/live.svg)",
+    ] {
+        assert!(!before.contains(part) && text.contains(part), "{part}: {text}");
+    }
+    assert_eq!(text.matches("*Not measured yet:*").count(), 1, "{text}");
+    assert!(results.join("live.svg").exists());
+    fs::write(results.join("live.csv"), "medium\n").unwrap();
+    assert!(said(&lab(&["page"], root)).contains("live"));
+}
+
+#[test]
+fn a_page_beside_the_first_has_a_link() {
+    let project = project();
+    let root = project.path();
+    fs::write(root.join("docs/odd.in.md"), "x\n").unwrap();
+    assert!(said(&lab(&["page"], root)).contains("measurements.md has no link to"));
+}

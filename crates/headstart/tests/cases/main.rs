@@ -19,6 +19,7 @@ mod many_mounts;
 mod overlay_container;
 mod own_limits;
 mod own_namespace;
+mod reads_left;
 mod renumbered;
 mod resume;
 mod savings;

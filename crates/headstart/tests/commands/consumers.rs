@@ -7,6 +7,7 @@ use crate::common::Case;
 use headstart_model::FilePath;
 use headstart_model::profile::{Entry, Version};
 use headstart_model::testing;
+use headstart_system::testing::{LoopFs, Spec, can_mount};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -158,6 +159,65 @@ fn image_builders_put_data_in_the_order_of_first_use() {
             "{format}: {said}"
         );
         check(&case.path("image"));
+    }
+}
+
+/// mkfs.erofs puts files into the order of their paths, unless it is told otherwise and does not compress.
+#[test]
+fn an_erofs_that_has_lost_the_order_is_refused() {
+    if !can_mount() {
+        return;
+    }
+    let names = ["a", "b/one", "c"];
+    let fill = |root: &Path| -> std::io::Result<()> {
+        std::fs::create_dir(root.join("b"))?;
+        // Whole blocks: a tail lies beside its inode.
+        let mut write = names.iter().enumerate();
+        write.try_for_each(|(index, name)| std::fs::write(root.join(name), &noise(index).repeat(5)[..20480]))
+    };
+    for compression in [&[][..], &["-zlz4hc"]] {
+        let case = Case::new();
+        let fs = LoopFs::create(&Spec::new("erofs").mkfs(compression), fill).unwrap();
+        let tree = fs.mount_point();
+        let export = |order: &[&str]| {
+            let version = Version {
+                size: 20480,
+                ..testing::VERSION
+            };
+            let entry = |(index, name): (usize, &&str)| {
+                Entry::whole(
+                    FilePath::from(format!("/image/{name}").as_str()),
+                    version,
+                    4096,
+                    index as u64,
+                )
+            };
+            let mut entries: Vec<Entry> = order.iter().enumerate().map(entry).collect();
+            entries.sort_by(|a, b| a.path.cmp(&b.path));
+            case.write("profile", testing::profile(entries).to_bytes().unwrap());
+            let words = [
+                "export",
+                "profile",
+                "--for",
+                "erofs-tar",
+                "--root",
+                "/image",
+                "-o",
+                "list",
+                "--tree",
+            ];
+            case.headstart(&[&words[..], &[tree.to_str().unwrap()]].concat())
+        };
+        let kept = export(&names);
+        assert_eq!(kept.code(), 0, "{}", kept.err);
+        std::fs::remove_file(case.path("list")).unwrap();
+        let lost = export(&["c", "a", "b/one"]);
+        lost.refused(&[
+            "/a is used after",
+            "/c and lies before it",
+            "order of their paths",
+        ]);
+        assert!(!case.path("list").exists());
     }
 }
 

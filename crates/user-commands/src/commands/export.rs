@@ -1,5 +1,6 @@
 //! `headstart export`: a trace, or a profile's files, for other programs.
 
+mod order;
 mod places;
 
 use crate::files;
@@ -70,7 +71,8 @@ pub struct Args {
     root: Option<PathBuf>,
     /// List only regular files of this tree: that from which the image is made, or the mounted image. xorrisofs,
     /// tar and lfs fail where a file that is listed is missing; desync and overlaybd-trace list where these files are
-    /// on their device, which has ext2/3/4, with their metadata, or XFS.
+    /// on their device, which has ext2/3/4, with their metadata, or XFS. --for erofs-tar fails on a mounted EROFS
+    /// that does not have the files in this order.
     #[arg(
         long,
         value_name = "DIR",
@@ -159,6 +161,9 @@ fn files_of_profile(args: &Args, consumer: &Consumer) -> Result<()> {
         file.symlink_metadata().is_ok_and(|facts| facts.is_file())
     };
     let needed = Needed::of(&profile, &root, &is_in_tree);
+    if let Some(tree) = args.tree.as_ref().filter(|_| consumer.may_lose_order) {
+        order::is_kept(tree, &needed)?;
+    }
     let listed = match consumer.form() {
         Takes::List(_) if !args.images.is_empty() => bail!("--for {} takes no --image", consumer.name),
         Takes::List(list) => list.of(needed),

@@ -71,6 +71,7 @@ pub(super) const ALL: &[Consumer] = &[
         about: "tar --null --no-recursion --files-from=LIST, for mkfs.erofs",
         fails_where_missing: true,
         // Without one of these mkfs.erofs sorts the data by path and says nothing.
+        may_lose_order: true,
         advice: "mkfs.erofs keeps this order from version 1.9 on, without compression, by `--tar=f --sort=none \
                  -E^inline_data`",
         form: Form::List(super::paths::NUL_SEPARATED),

@@ -15,6 +15,8 @@ pub struct Consumer {
     /// The option or the command that reads the list.
     pub about: &'static str,
     fails_where_missing: bool,
+    /// Whether the program may put the files into another order and say nothing.
+    pub may_lose_order: bool,
     /// What the user has to know besides, in a line; empty if nothing.
     pub advice: &'static str,
     form: Form,
@@ -101,6 +103,7 @@ const PLAIN: Consumer = Consumer {
     name: "",
     about: "",
     fails_where_missing: false,
+    may_lose_order: false,
     advice: "",
     form: Form::List(LINES),
 };
