@@ -42,7 +42,6 @@ mod recording;
 mod replays;
 mod root_after_check;
 pub mod run;
-mod sessions;
 mod stages;
 mod this_boot;
 pub mod units;

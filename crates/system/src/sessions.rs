@@ -1,8 +1,22 @@
-//! logind's sessions, from the files that it keeps for sd-login(3) in /run/systemd/sessions.
+//! logind's sessions and users, from the files that it keeps for sd-login(3) in /run/systemd.
 
 use std::path::Path;
 
 const SESSIONS: &str = "/run/systemd/sessions";
+const USERS: &str = "/run/systemd/users";
+
+/// Whether logind has a session of this user, or does not tell. Without one the user's manager runs because
+/// it lingers (`loginctl enable-linger`), and nobody has logged in.
+pub fn may_have_session(uid: u32) -> bool {
+    let user = std::fs::read_to_string(Path::new(USERS).join(uid.to_string()));
+    user.map_or(true, |text| has_session(&text))
+}
+
+/// The same, by the text of a user's file.
+fn has_session(user: &str) -> bool {
+    let sessions = user.lines().find_map(|line| line.strip_prefix("SESSIONS="));
+    sessions.is_some_and(|sessions| !sessions.trim().is_empty())
+}
 
 /// When the first session of each kind began, nanoseconds of CLOCK_MONOTONIC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,6 +67,15 @@ fn add(text: &str, found: &mut Sessions) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_user_whose_manager_lingers_has_no_session() {
+        let of_login = "# This is private data. Do not parse.\nNAME=alice\nSTATE=opening\nSESSIONS=2\n";
+        assert!(has_session(of_login));
+        assert!(!has_session("NAME=alice\nSTATE=lingering\nONLINE_SESSIONS=\n"));
+        assert!(!has_session("NAME=alice\nSESSIONS=\n"));
+        assert!(may_have_session(u32::MAX), "logind tells nothing of nobody");
+    }
 
     #[test]
     fn the_first_session_of_each_kind_counts() {
