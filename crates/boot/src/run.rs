@@ -15,6 +15,7 @@ use crate::own_cpu_time::OwnCpuTime;
 use crate::persistence::Persistence;
 use crate::recording::Recording;
 use crate::replays::Replays;
+use crate::runtime_unit;
 use crate::this_boot::{RUN, boot_id, key, make_run};
 use crate::units::NAME;
 use crate::wait::how_long::Barrier;
@@ -81,6 +82,8 @@ pub fn run(store: &Store, place: WayIn, waiters: Waiters, began_ns: Option<u64>)
         waiters.release();
         return Ok(false);
     }
+    // As long as systemd has not read its units.
+    runtime_unit::leave_word(Path::new("/"), place, store.root());
     // The unit does so too; before process 1 nobody else would.
     if let Err(error) = limits::bound_memory(limits::MEMORY) {
         notes.add(format!("the memory of this process is not bounded: {error}"));
