@@ -140,7 +140,7 @@ mod tests {
                 command.process_group(0);
             }
             // SAFETY: it writes to a file, and no other thread of this test holds what that takes.
-            let command = unsafe { command.pre_exec(|| Ok(drop(set_nice_of_session(7)))) };
+            let command = unsafe { command.pre_exec(|| set_nice_of_session(7).or(Ok(()))) };
             String::from_utf8(command.output().unwrap().stdout).unwrap()
         };
         // Without CONFIG_SCHED_AUTOGROUP there is no such file, and nothing to stand back by.
