@@ -210,6 +210,8 @@ pub const BUILT_IN: &[(&str, &str)] = built_in!(
         "daemon",
         "daemon-person",
         "person",
+        "recorded",
+        "daemon-recorded",
         "daemon-no-pagein",
         "before",
         "replay-first",

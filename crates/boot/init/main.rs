@@ -187,7 +187,11 @@ pub(crate) unsafe extern "C" fn start(stack: *mut usize) -> ! {
             }
             ask_for_way_to_headstart(OWN_INSTALLED);
             ask_for_headstart(INSTALLED);
-            end(bypass::is_bypassed(bypass::is_said).into());
+            let is_bypassed = bypass::is_bypassed(bypass::is_said);
+            if is_bypassed {
+                print_error(c"this boot is bypassed: headstart boot status says why\n");
+            }
+            end(is_bypassed.into());
         }
         // SAFETY: the same.
         if unsafe { *stack == 2 && bypass::begins_with(*arguments.add(1), b"--wait\0") } {

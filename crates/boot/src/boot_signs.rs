@@ -3,7 +3,7 @@
 //! somebody to mend the machine. All of it is in files that systemd and logind leave for others; none is
 //! asked for.
 
-use crate::sessions::{Sessions, sessions};
+use headstart_system::sessions::{Sessions, sessions};
 use std::fs::read_dir;
 use std::path::{Path, PathBuf};
 

@@ -1,7 +1,8 @@
 //! When a boot has ended: systemd has started all it was to start, a session has begun where there is a login
-//! screen, and then it is quiet; after 120 s in any case. While all wait for a replay nothing runs yet: that
-//! time does not count, nor does any in which nothing is read or computed, for then somebody is waited for: a
-//! passphrase, or a login.
+//! screen, and then it is quiet; after 120 s in any case. Where the daemon runs, a login at the screen is a
+//! start of the daemon's, and the boot is up with the screen. While all wait for a replay nothing runs yet:
+//! that time does not count, nor does any in which nothing is read or computed, for then somebody is waited
+//! for: a passphrase, or a login.
 //!
 //! One that is shut down before has ended in good order, too, if it was up: some never come to an empty job
 //! queue, and some power the machine off by themselves.
@@ -13,10 +14,10 @@
 use crate::boot_signs::BootSigns;
 use crate::manager::Manager;
 use crate::ordinary_boot;
-use crate::sessions::sessions;
 use crate::this_boot::RUN;
 use crate::{marks, stages};
 use headstart_record::Progress;
+use headstart_system::sessions::{Sessions, sessions};
 use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -64,6 +65,11 @@ pub struct End {
     /// When systemd had finished, nanoseconds of CLOCK_MONOTONIC.
     finished_ns: Option<u64>,
     screen: bool,
+    /// Whether the daemon runs.
+    has_daemon: bool,
+    /// When the login screen's session began, nanoseconds of CLOCK_MONOTONIC: it ends when somebody has
+    /// logged in, and logind forgets it.
+    greeter_ns: Option<u64>,
     up: bool,
     /// Whether services could begin, as `basic.target` says.
     has_basics: bool,
@@ -96,6 +102,8 @@ impl End {
             looked: None,
             finished_ns: None,
             screen: false,
+            has_daemon: false,
+            greeter_ns: None,
             up: false,
             has_basics: false,
             told: None,
@@ -129,6 +137,30 @@ impl End {
     /// somebody was waited for.
     pub fn waited(&self) -> Duration {
         self.waited_till_up.unwrap_or_default()
+    }
+
+    /// The sessions of this boot, and when the first began that is no part of it, nanoseconds of
+    /// CLOCK_MONOTONIC: where the daemon runs, a user's that began at a login screen.
+    pub fn sessions(&self) -> (Sessions, Option<u64>) {
+        self.of_boot(sessions())
+    }
+
+    fn of_boot(&self, all: Sessions) -> (Sessions, Option<u64>) {
+        let greeter_ns = self.greeter_ns.or(all.greeter_ns);
+        let is_apart = |at: &u64| self.has_daemon && greeter_ns.is_some_and(|screen_ns| *at > screen_ns);
+        let login_ns = all.user_ns.filter(is_apart);
+        let user_ns = all.user_ns.filter(|_| login_ns.is_none());
+        (Sessions { greeter_ns, user_ns }, login_ns)
+    }
+
+    fn look_for_greeter(&mut self) {
+        self.greeter_ns = self.greeter_ns.or(sessions().greeter_ns);
+    }
+
+    /// Whether the session has begun that the boot of a machine with a login screen waits for.
+    fn has_session(&mut self) -> bool {
+        self.look_for_greeter();
+        self.sessions().0.user_ns.is_some() || self.has_daemon && self.greeter_ns.is_some()
     }
 
     /// Whether it is being shut down, or this process was told to end.
@@ -186,6 +218,7 @@ impl End {
         if self.finished_ns.is_none() && due {
             self.asked = Some(Instant::now());
             self.poll();
+            self.look_for_greeter();
         }
         self.finished_ns
     }
@@ -227,13 +260,14 @@ impl End {
             .as_ref()
             .is_none_or(|(at, _)| at.elapsed() >= KNOW_EVERY);
         if self.has_basics && self.finished_ns.is_none() && is_due {
-            let stages = stages::stages(manager, None, sessions(), marks::read(Path::new(RUN)))?;
+            let stages = stages::stages(manager, None, self.sessions().0, marks::read(Path::new(RUN)))?;
             let began_ns = manager.began_ns()?;
             self.told = Some((Instant::now(), SystemdReport { began_ns, stages }));
         }
         if self.finished_ns.is_some() {
             self.waited_till_up = Some(self.waited);
             self.screen = manager.active_ns("display-manager.service")?.is_some();
+            self.has_daemon = manager.active_ns("headstartd.service")?.is_some();
         }
         Ok(())
     }
@@ -271,7 +305,7 @@ impl End {
     /// there is nothing to wait for if nothing records.
     pub fn check(&mut self, is_recorded: bool, progress: impl FnOnce() -> Progress) -> Option<Why> {
         let now = Instant::now();
-        let is_up = self.poll_finished_ns().is_some() && (!self.screen || sessions().user_ns.is_some());
+        let is_up = self.poll_finished_ns().is_some() && (!self.screen || self.has_session());
         if is_up && !self.up {
             // Quiet is what comes after that.
             (self.up, self.since) = (true, None);

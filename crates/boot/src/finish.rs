@@ -8,7 +8,6 @@ use crate::manager::Manager;
 use crate::marks::{self, monotonic_ns};
 use crate::persistence::Persistence;
 use crate::run::has_one_processor;
-use crate::sessions::sessions;
 use crate::this_boot::RUN;
 use crate::units::INIT;
 use crate::{ordinary_boot, stages};
@@ -79,8 +78,9 @@ impl Boot<'_> {
         };
         let mode = over.mode;
         let marks = stages::with_release(times, self.barrier.released_ns());
-        let recorded =
-            recorder.map(|recorder| recorder.and_then(|recorder| finish(recorder, reason, mode, &marks)));
+        let (_, login_ns) = end.sessions();
+        let finish = |recorder| finish(recorder, reason, mode, &marks, login_ns);
+        let recorded = recorder.map(|recorder| recorder.and_then(finish));
         let trace = recorded.as_ref().and_then(|recorded| recorded.as_ref().ok());
         let record_every = self.spent.record_every(trace.and_then(|trace| trace.end.cpu_ns));
         // Those to come have the recorder attached one time in so many, and where there is one processor this
@@ -194,13 +194,13 @@ impl Boot<'_> {
             (_, Some(told)) => Ok(told.stages.clone()),
             _ if end.refused().is_some() => Ok(stages::without_systemd(
                 end.finished_ns(),
-                sessions(),
+                end.sessions().0,
                 marks::read(Path::new(RUN)),
             )),
             (Ok(manager), _) => stages::stages(
                 manager,
                 end.finished_ns(),
-                sessions(),
+                end.sessions().0,
                 marks::read(Path::new(RUN)),
             ),
             (Err(error), _) => Err(std::io::Error::other(error.to_string())),
@@ -309,15 +309,19 @@ fn refusal(why: &str, context: Option<&str>) -> String {
     )
 }
 
-/// The trace with its stages and CPU time.
+/// The trace with its stages and CPU time, without what came after a login that is no part of the boot.
 fn finish(
     recorder: Recorder,
     reason: EndReason,
     mode: Mode,
     times: &[(u64, String)],
+    login_ns: Option<u64>,
 ) -> Result<Trace, RecordError> {
     let (began_ns, progress) = (recorder.began_ns(), recorder.progress());
     let mut trace = recorder.finish(reason)?;
+    if let Some(login_ns) = login_ns {
+        trace.cut_at(login_ns.saturating_sub(began_ns));
+    }
     trace.marks = stages::marks(times, began_ns);
     trace.meta.replayed = mode == Mode::Replay;
     trace.end.cpu_ns = Some((progress.cpu_seconds * 1e9) as u64).filter(|ns| *ns > 0);

@@ -3,9 +3,7 @@
 
 use crate::image::Image;
 use crate::program::PROGRAM;
-use crate::units::{
-    BARRIER_NAME, BARRIER_UNIT, HAS_PROGRAM, HOOKS, INIT, INSTALLED, NAME, OLD_BARRIER_NAME, UNIT, of_command,
-};
+use crate::units::{BARRIER_NAME, BARRIER_UNIT, HAS_PROGRAM, HOOKS, INIT, INSTALLED, NAME, UNIT, of_command};
 use anyhow::{Context, Result, bail};
 use rustix::fs::FileType;
 use std::path::{Path, PathBuf};
@@ -81,7 +79,6 @@ fn enable_in(image: &Image, other: Option<&Path>, made: &mut Vec<PathBuf>) -> Re
             local(NAME)
         }
     };
-    image.remove(local(OLD_BARRIER_NAME))?;
     // It must be there when the root is still read-only.
     image.make_directory(STATE, 0o700)?;
     if HAS_PROGRAM {
@@ -112,7 +109,7 @@ pub fn disable(other: Option<&Path>) -> Result<Vec<PathBuf>> {
     let image = Image::open(other)?;
     let mut changed = Vec::new();
     // First the generator: it would lead to the real init.
-    let mut written = vec![PathBuf::from(GENERATOR), wanted(), local(OLD_BARRIER_NAME)];
+    let mut written = vec![PathBuf::from(GENERATOR), wanted()];
     if packaged(&image).is_none() {
         // A link is somebody's who has masked it.
         let units = [NAME, BARRIER_NAME].map(local).into_iter();

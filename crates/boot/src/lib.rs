@@ -42,7 +42,7 @@ mod recording;
 mod replays;
 mod root_after_check;
 pub mod run;
-mod sessions;
+mod runtime_unit;
 mod stages;
 mod this_boot;
 pub mod units;

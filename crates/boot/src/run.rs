@@ -15,6 +15,7 @@ use crate::own_cpu_time::OwnCpuTime;
 use crate::persistence::Persistence;
 use crate::recording::Recording;
 use crate::replays::Replays;
+use crate::runtime_unit;
 use crate::this_boot::{RUN, boot_id, key, make_run};
 use crate::units::NAME;
 use crate::wait::how_long::Barrier;
@@ -23,11 +24,13 @@ use anyhow::{Context, Result};
 use headstart_record::{Options, RecordError, Recorder, Unrecorded};
 use headstart_start::config;
 use headstart_start::decide::Decision;
+use headstart_start::finish::NICE;
 use headstart_start::{Notes, Reads, Start, now_unix_ns};
 use headstart_store::{Store, Turns};
 use headstart_system::fault_around::NoFaultAround;
 use headstart_system::launch::Signals;
 use headstart_system::limits;
+use headstart_system::priority::set_nice_of_session;
 use headstart_system::thread;
 use rustix::fs::{FlockOperation, flock};
 use std::fs::File;
@@ -81,6 +84,8 @@ pub fn run(store: &Store, place: WayIn, waiters: Waiters, began_ns: Option<u64>)
         waiters.release();
         return Ok(false);
     }
+    // As long as systemd has not read its units.
+    runtime_unit::leave_word(Path::new("/"), place, store.root());
     // The unit does so too; before process 1 nobody else would.
     if let Err(error) = limits::bound_memory(limits::MEMORY) {
         notes.add(format!("the memory of this process is not bounded: {error}"));
@@ -144,6 +149,8 @@ pub fn run(store: &Store, place: WayIn, waiters: Waiters, began_ns: Option<u64>)
         ));
         return Ok(true);
     }
+    // Whoever has logged in by now is not to wait for what is learned.
+    let _ = set_nice_of_session(NICE);
     let is_kept = boot.finish(recording.into_inner(), was_exact, why, &end);
     boot.spent.until_now(|spent| &mut spent.finish_ns);
     boot.last.spent = Some(boot.spent);

@@ -6,8 +6,8 @@
 //! user's), and `up` (systemd has started all that it was to start).
 
 use crate::manager::Manager;
-use crate::sessions::Sessions;
 use headstart_model::trace::{Mark, stage};
+use headstart_system::sessions::Sessions;
 use std::io;
 
 /// Stages and the units whose activation begins them, the first one that there is.

@@ -10,8 +10,6 @@ pub(crate) const NAME: &str = "headstart-boot.service";
 /// Wanted by it.
 pub(crate) const BARRIER_UNIT: &str = include_str!("../../../packaging/systemd/headstart-barrier.service");
 pub(crate) const BARRIER_NAME: &str = "headstart-barrier.service";
-/// What that was called before.
-pub(crate) const OLD_BARRIER_NAME: &str = "headstart-hold.service";
 /// Where the unit says the command is.
 pub(crate) const INSTALLED: &str = "/usr/bin/headstart";
 /// Stands in the place of process 1; what the unit asks.
@@ -97,7 +95,10 @@ mod tests {
     fn the_unit_looks_for_what_hooks_leave() {
         let mark = "/run/headstart/bypassed";
         assert!(UNIT.contains(&format!("\nConditionPathExists=!{mark}\n")));
-        let leave_it = |hook: &&Hook| hook.text.contains(&format!(" >{mark} || true >.{mark}\n"));
+        let leave_it = |hook: &&Hook| {
+            hook.text
+                .contains("for run in /run ./run; do true >$run/headstart/bypassed && ")
+        };
         assert_eq!(HOOKS.iter().filter(leave_it).count(), 2);
     }
 

@@ -1,7 +1,8 @@
 //! Whose start an exec is: the key, as a person means it.
 //!
-//! A system service is its unit. Anything else is what `headstart run` would call it, by
-//! [`headstart_start::keys`], so that both share what they know.
+//! A system service is its unit, and the manager of a user's services is the session that begins with it.
+//! Anything else is what `headstart run` would call it, by [`headstart_start::keys`], so that both share what
+//! they know.
 
 #[cfg(test)]
 mod tests;
@@ -18,7 +19,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 pub use headstart_start::keys::local::{are_one, mounts, resolve};
-pub use unit::unit;
+pub use unit::{SESSION, unit, user_of_manager};
 
 /// So many arguments are looked at: an interpreter's options come first, and few have more.
 pub const MOST_ARGUMENTS: usize = 64;

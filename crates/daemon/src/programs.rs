@@ -3,6 +3,7 @@
 
 use crate::apps::Apps;
 use crate::control::{Client, ClientError};
+use crate::key::SESSION;
 use crate::service::{App, Reading, ServiceError};
 use anyhow::{Result, bail};
 use headstart_model::Key;
@@ -23,7 +24,8 @@ fn meant(name: &str) -> Result<(Key, &'static str)> {
     let Some(key) = candidates.get(1).or(candidates.first()) else {
         bail!("{name:?} is no key: name a program by its path, or a unit");
     };
-    let is_program = key.as_str().starts_with('/') || key.as_str().ends_with(".service");
+    let text = key.of_all();
+    let is_program = text.starts_with('/') || text.ends_with(".service") || text == SESSION;
     let is = match is_program {
         true => "",
         false => ", a name for `headstart run --name`: no program is found by it",

@@ -16,6 +16,7 @@ mod finish;
 mod gains;
 mod judge;
 mod known_programs;
+mod logins;
 mod notify;
 mod process;
 mod realtime_priority;
@@ -54,6 +55,10 @@ use std::time::{Duration, Instant};
 /// Threads end within this time once they are told, whatever they are at; the process ends without those that
 /// do not.
 const ENDS_WITHIN: Duration = Duration::from_secs(60);
+
+/// The lock of the process that serves a boot, which has it until the boot is learned (`only_one` of
+/// crates/boot/src/run.rs).
+const BOOT: &str = "/run/headstart/boot.lock";
 
 /// What is said where there is no thread to be had.
 const NO_THREAD: &str = "cannot start a thread";

@@ -369,6 +369,17 @@ impl Trace {
         Some(up_ns.max(session_ns).min(self.end.elapsed_ns))
     }
 
+    /// Leaves out what was used and looked up from this time on, nanoseconds from the start of the recording.
+    pub fn cut_at(&mut self, time_ns: u64) {
+        // All are in order of time.
+        let uses = self.uses.partition_point(|one| one.time_ns < time_ns);
+        let windows = self.windows.partition_point(|one| one.time_ns < time_ns);
+        let lookups = self.lookups.partition_point(|one| one.time_ns < time_ns);
+        self.uses.truncate(uses);
+        self.windows.truncate(windows);
+        self.lookups.truncate(lookups);
+    }
+
     /// How much of [`ROWS`](crate::limits::ROWS) it takes without its activity: twice its processes, files,
     /// uses, look-ups and metadata misses.
     pub fn rows(&self) -> usize {

@@ -106,7 +106,7 @@ const NOT_ITS_TURN: &str = "it was not its turn to be recorded";
 const FORGETS_WITHIN: Duration = Duration::from_secs(2);
 
 /// Others come first: the program that may still run, and whoever waited for it.
-const NICE: i32 = 10;
+pub const NICE: i32 = 10;
 
 /// The calling thread comes after others from now on, as all does that follows a start.
 pub fn at_low_priority() {

@@ -180,6 +180,11 @@ pub fn describe_others(kept: &KeyDir, store: &Store) -> Result<String> {
 
 /// The keys that a user may mean by a text, likeliest first.
 pub fn candidates(text: &str) -> Vec<Key> {
+    // As a session is printed, with its user's name.
+    let session = text
+        .split_once(" (")
+        .filter(|(key, _)| key.starts_with("session of user "));
+    let text = session.map_or(text, |(key, _)| key);
     let words = [OsString::from(text)];
     let file = find(&words[0]).to_string_lossy().into_owned();
     let mut keys: Vec<Key> = [text.to_string(), derive(&words), file]

@@ -41,6 +41,7 @@ pub mod read_ahead;
 pub mod residency;
 pub mod resolve;
 pub mod secrets;
+pub mod sessions;
 pub mod snapshot;
 pub mod sys;
 #[cfg(feature = "testing")]

@@ -64,6 +64,17 @@ pub fn stand_back(io: Priority, nice: i32) {
     let _ = set_nice(nice);
 }
 
+/// Sets the nice value of this process's session as a whole, where the kernel shares processors out among
+/// sessions first (sched_autogroup of sched(7)): there a nice value counts within its session only. The
+/// process begins a session of its own if it can; one of others stays as it is.
+pub fn set_nice_of_session(nice: i32) -> io::Result<()> {
+    let _ = rustix::process::setsid();
+    match rustix::process::getsid(None)? == rustix::process::getpid() {
+        true => std::fs::write("/proc/self/autogroup", nice.to_string()),
+        false => Err(io::ErrorKind::PermissionDenied.into()),
+    }
+}
+
 /// Sets the nice value of all threads that this process has; what cannot be set stays.
 pub fn set_nice_of_all_threads(nice: i32) {
     let Ok(threads) = std::fs::read_dir("/proc/self/task") else {
@@ -115,6 +126,31 @@ mod tests {
         match seen.join().unwrap() {
             Ok((before, inherits, after)) => assert_eq!([&*before, &*inherits, &*after], ["2", "2", "0"]),
             Err(error) => assert_eq!(error.raw_os_error(), Some(libc::EPERM), "{error}"),
+        }
+    }
+
+    #[test]
+    fn a_session_of_its_own_stands_back_and_no_others() {
+        use std::os::unix::process::CommandExt;
+        // Whoever leads its process group cannot begin a session.
+        let nice_of_session = |leads: bool| {
+            let mut command = std::process::Command::new("cat");
+            command.arg("/proc/self/autogroup");
+            if leads {
+                command.process_group(0);
+            }
+            // SAFETY: it writes to a file, and no other thread of this test holds what that takes.
+            let command = unsafe { command.pre_exec(|| set_nice_of_session(7).or(Ok(()))) };
+            String::from_utf8(command.output().unwrap().stdout).unwrap()
+        };
+        // Without CONFIG_SCHED_AUTOGROUP there is no such file, and nothing to stand back by.
+        if std::path::Path::new("/proc/self/autogroup").exists() {
+            assert!(
+                nice_of_session(false).ends_with(" nice 7\n"),
+                "{}",
+                nice_of_session(false)
+            );
+            assert!(!nice_of_session(true).ends_with(" nice 7\n"));
         }
     }
 

@@ -13,6 +13,7 @@ pub mod compare;
 mod files;
 pub mod floor;
 pub mod owners;
+mod people;
 pub mod privacy;
 mod program;
 mod ranges;

@@ -14,12 +14,22 @@
     case "$words" in *" init=/usr/sbin/headstart-init "*)
         mkdir -p /run/headstart && mkfifo /run/headstart/init && exec 3<>/run/headstart/init && export HEADSTART_INITRAMFS=3 ;;
     esac
+    # Who asks systemd for the unit finds in one line that the boot is bypassed, and nothing was skipped (crates/boot/src/runtime_unit.rs). The
+    # directory says that systemd runs, so it is made for nobody else.
+    say_so() {
+        units=$1/systemd/system
+        [ -d "$units" ] || return 0
+        umask 022
+        mkdir -p "$units/headstart-boot.service.d" &&
+            printf '[Unit]\nDescription=headstart bypasses this boot (headstart boot status)\nConditionPathExists=\n[Service]\nType=oneshot\nRemainAfterExit=yes\nExecCondition=\nExecStart=\nExecStop=/bin/true\n' >"$units/headstart-boot.service.d/this-boot.conf" &&
+            ln -sf /dev/null "$units/headstart-barrier.service"
+    }
     ln -s "$NEWROOT/usr/bin/headstart" /@headstart
     {
         # Where this boot is bypassed, headstart is not executed, and the unit does not ask again. When that is known, /run may be the root's already.
         mkdir -p /run/headstart
         if [ "$(./usr/sbin/headstart-init --whole 2>/dev/null)" = whole ] && ! ./usr/sbin/headstart-init --decide; then
-            true >/run/headstart/bypassed || true >./run/headstart/bypassed
+            for run in /run ./run; do true >$run/headstart/bypassed && say_so $run && break; done
             exit
         fi
         # While headstart comes. The key "boot" has a number before its name.

@@ -178,3 +178,40 @@ fn by_signs_a_prompt_or_a_screen_is_an_end_and_a_shell_to_mend_is_a_failure() {
     });
     assert!(mending.has_failed() && mending.finished_ns().is_none());
 }
+
+#[test]
+fn who_logs_in_at_a_screen_begins_a_start_of_the_daemons_where_that_runs() {
+    let end = |has_daemon, greeter_ns| End {
+        has_daemon,
+        greeter_ns,
+        ..End::new(Instant::now())
+    };
+    let at = |greeter_ns, user_ns| Sessions { greeter_ns, user_ns };
+    for (seen_ns, sessions, user_ns, login_ns) in [
+        (None, at(None, None), None, None),
+        (None, at(Some(5), None), None, None),
+        (None, at(Some(5), Some(9)), None, Some(9)),
+        // The screen's session is over, and was seen before.
+        (Some(5), at(None, Some(9)), None, Some(9)),
+        // A boot that logs somebody in by itself.
+        (None, at(None, Some(9)), Some(9), None),
+        (None, at(Some(9), Some(5)), Some(5), None),
+    ] {
+        let (of_boot, apart_ns) = end(true, seen_ns).of_boot(sessions);
+        assert_eq!(
+            (of_boot.user_ns, apart_ns),
+            (user_ns, login_ns),
+            "{seen_ns:?} {sessions:?}"
+        );
+        let (of_boot, apart_ns) = end(false, seen_ns).of_boot(sessions);
+        assert_eq!(
+            (of_boot.user_ns, apart_ns),
+            (sessions.user_ns, None),
+            "without the daemon"
+        );
+    }
+    // Whether this machine has a session now or not.
+    let has_one = sessions().user_ns.is_some();
+    assert_eq!(end(false, Some(5)).has_session(), has_one);
+    assert!(end(true, Some(5)).has_session());
+}

@@ -1,6 +1,10 @@
-//! System services, by their control groups.
+//! System services and users' sessions, by their control groups.
 
 use headstart_model::Key;
+use headstart_model::users::is_ordinary;
+
+/// What sessions are called: root's so, others' with their user.
+pub const SESSION: &str = "session";
 
 /// No name of a unit is longer (`UNIT_NAME_MAX`, systemd's unit-name.h).
 const MOST_NAME: usize = 255;
@@ -10,8 +14,12 @@ const MOST_NAME: usize = 255;
 /// start the same program, and many of their names never come again, as of connections
 /// (`sshd@12-10.0.0.1:22-10.0.0.2:50000.service`) and core dumps, each of which would be one more key. A
 /// transient service of systemd-run(1) has no key for the same reason; its program has one. Services of
-/// users' own managers are programs, too: anybody may name them as they like.
+/// users' own managers are programs, too: anybody may name them as they like. A user's manager itself is that
+/// user's session.
 pub fn unit(cgroup: &str) -> Option<Key> {
+    if user_of_manager(cgroup).is_some() {
+        return Key::new(SESSION).ok();
+    }
     let inside = cgroup.strip_prefix("/system.slice/")?;
     let unit = inside.split('/').find(|part| !part.ends_with(".slice"))?;
     let name = unit.strip_suffix(".service")?;
@@ -24,6 +32,17 @@ pub fn unit(cgroup: &str) -> Option<Key> {
         Some(_) => None,
         None => Key::new(unit).ok(),
     }
+}
+
+/// The user whose manager (systemd --user) process 1 starts in this control group: root, or a person. That of
+/// a greeter is a service.
+pub fn user_of_manager(cgroup: &str) -> Option<u32> {
+    let inside = cgroup.strip_prefix("/user.slice/user-")?;
+    let (uid, inside) = inside.split_once(".slice/user@")?;
+    let (again, below) = inside.split_once(".service")?;
+    let is_its_own = uid == again && matches!(below, "" | "/init.scope");
+    let uid = uid.parse().ok().filter(|_| is_its_own)?;
+    (uid == 0 || is_ordinary(uid)).then_some(uid)
 }
 
 /// `run-u12`, `run-r0123456789abcdef…`, `run-p12-i34`: systemd-run's names.
@@ -89,6 +108,22 @@ mod tests {
                 None,
             ),
             ("/user.slice/user-1000.slice/session-2.scope", None),
+            // The manager itself, up to systemd 253 and since then.
+            ("/user.slice/user-1000.slice/user@1000.service", Some("session")),
+            (
+                "/user.slice/user-1000.slice/user@1000.service/init.scope",
+                Some("session"),
+            ),
+            ("/user.slice/user-0.slice/user@0.service", Some("session")),
+            // A greeter's; and what a user has made below.
+            ("/user.slice/user-110.slice/user@110.service/init.scope", None),
+            ("/user.slice/user-1000.slice/user@1001.service", None),
+            (
+                "/user.slice/user-1000.slice/user@1000.service/user.slice/user-0.slice/user@0.service",
+                None,
+            ),
+            ("/user.slice/user-+5.slice/user@+5.service", None),
+            ("/user.slice/user-x.slice/user@x.service", None),
             ("/system.slice/a b.service", None),
             ("/system.slice/.service", None),
             ("/system.slice/@x.service", None),

@@ -4,6 +4,7 @@ use super::Options;
 use super::finish::{Ended, Finisher};
 use super::judge::{Active, IGNORED, Judge, WARM, WARM_BY_KERNEL};
 use super::known_programs::{MOST as KNOWN, MOST_OF_A_USER as KNOWN_OF_A_USER};
+use super::logins::is_session;
 use super::process::tree_of;
 use super::shares::Shares;
 use super::state::{State, Task};
@@ -107,6 +108,8 @@ impl Answering {
         };
         match active.operation {
             Some(operation) => self.judge.state.operation_is_over(operation),
+            // A user's manager is begun when there is none: another login is none.
+            None if is_session(&active.key) => {}
             None => self.judge.running.add(&active.key, &recorded.living),
         }
         let exact = active.exact.take().is_some_and(|exact| {

@@ -6,7 +6,7 @@ use super::judge::{IGNORED, WARM};
 use super::notify::Manager;
 use super::remote::{DeadMounts, has_read_nothing};
 use super::state::State;
-use super::{Options, known_programs, retain};
+use super::{BOOT, Options, known_programs, retain};
 use crate::key::{mounts, turned_out};
 use crate::metrics::Metrics;
 use anyhow::{Context as _, Result};
@@ -38,10 +38,6 @@ const BYTES: usize = 48 << 20;
 /// all keys are looked at.
 pub(super) const QUIET: Duration = Duration::from_secs(5);
 const TIDY_EVERY: Duration = Duration::from_secs(60);
-
-/// The lock of the process that serves a boot, which has it until the boot is learned (`only_one` of
-/// crates/boot/src/run.rs).
-const BOOT: &str = "/run/headstart/boot.lock";
 
 /// No boot is waited for longer: it is recorded for 120 s, and finished.
 const LONGEST_BOOT: Duration = Duration::from_secs(300);

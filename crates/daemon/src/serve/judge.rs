@@ -3,6 +3,7 @@
 use super::Options;
 use super::exact::{Budget, Exact};
 use super::gains::{is_installed_by_one, is_installer, is_of_a_package};
+use super::logins::{group_of_login, is_session};
 use super::process::{Facts, Process, ProcessChanged};
 use super::running::Running;
 use super::state::State;
@@ -175,6 +176,10 @@ impl Judge {
         if let Some((number, _)) = active.find(|(_, active)| service.is_some() && is_same(active)) {
             return Answer::GoesOn(*number);
         }
+        let group = match is_session(&key).then(|| group_of_login(uid)) {
+            Some(None) => return Answer::Leave,
+            group => group.flatten(),
+        };
         let began = instant_of(start.time_ns);
         let mut active = match (self.decide(key, (uid, start.pid), &arguments, began), program) {
             (Ok(active), _) => active,
@@ -200,6 +205,7 @@ impl Judge {
                 Some(_) => NEXT_OF_SERVICE,
                 None => Duration::ZERO,
             },
+            group,
         };
         self.active.insert(start.number, active);
         answer

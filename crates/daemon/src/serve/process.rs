@@ -1,5 +1,6 @@
 //! What /proc tells of a process that has just begun a start. All of it is the word of whoever started it.
 
+use super::logins::CGROUPS;
 use super::users::key_of_user;
 use crate::key::{self, Exec, MOST_ARGUMENTS, MOST_BYTES};
 use headstart_model::Key;
@@ -34,9 +35,6 @@ const STATUS: u64 = 8192;
 /// What process 1, and users' own managers, execute first in the process of each service (systemd 255 and
 /// later). Its arguments are the same for many of them.
 const EXECUTOR: &str = "systemd-executor";
-
-/// Where control groups are: the only hierarchy, or that beside those of version 1.
-const CGROUPS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
 
 /// So much is read of who is in one, bytes: one that is not the first is told by the first others.
 const PROCESSES: u64 = 1024;
@@ -106,6 +104,8 @@ impl Process {
         // service.
         let cgroup = (parent == 1).then(|| read(format!("/proc/{pid}/cgroup"), CGROUP));
         let cgroup = cgroup.flatten().and_then(|text| cgroup_of(&text));
+        // Its executor runs as root still.
+        let uid = cgroup.as_deref().and_then(key::user_of_manager).unwrap_or(uid);
         let is_first = cgroup.as_deref().is_some_and(|cgroup| {
             executable.ends_with(EXECUTOR.as_bytes())
                 || CGROUPS

@@ -12,6 +12,7 @@ mod imported;
 mod learning;
 mod remote;
 mod services;
+mod sessions;
 mod storms;
 mod together;
 mod user_shares;

@@ -12,14 +12,19 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// A process that has no parent but process 1, in a control group, and waits for a line in a file before it
-/// executes a program with its files.
-struct Waiting {
-    pid: u32,
+/// executes a command.
+pub struct Waiting {
+    pub pid: u32,
     line: PathBuf,
 }
 
 impl Waiting {
+    /// The command is a program with its files.
     fn new(case: &Case, fs: &LoopFs, name: &str, group: &Path) -> Waiting {
+        Waiting::with(case, name, group, &command(fs, name))
+    }
+
+    pub fn with(case: &Case, name: &str, group: &Path, command: &Command) -> Waiting {
         let (line, told) = (case.path(name), case.path(&format!("{name}.pid")));
         run({
             let mut command = Command::new("mkfifo");
@@ -30,7 +35,7 @@ impl Waiting {
         let waits = "echo $$ >\"$1\"; read line <\"$0\"; echo 0 >\"$2\"/cgroup.procs; shift 2; exec \"$@\"";
         shell.args(["-c", "sh -c \"$@\" &", "sh", waits]);
         shell.args([&line, &told, group]);
-        shell.arg(fs.mount_point().join(name)).args(files(fs, name));
+        shell.arg(command.get_program()).args(command.get_args());
         shell
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -52,7 +57,17 @@ impl Waiting {
 
     /// Lets it go on, and waits until it has ended.
     fn go_on(self) {
+        self.begin();
+        self.ends();
+    }
+
+    /// Lets it go on.
+    pub fn begin(&self) {
         fs::write(&self.line, "\n").unwrap();
+    }
+
+    /// Waits until it has ended.
+    pub fn ends(self) {
         let until = Instant::now() + Duration::from_secs(60);
         while !matches!(process_state(self.pid), None | Some('Z')) {
             assert!(Instant::now() < until, "{} does not end", self.pid);

@@ -7,7 +7,7 @@ use headstart_model::Key;
 use headstart_model::machine::{Cost, DeviceClass};
 use headstart_model::plan::{NO_FILE, PlanDevice, PlanDraft, Request, RequestKind};
 use std::fs;
-use std::os::unix::fs::{FileTypeExt, symlink};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
 use std::path::Path;
 
 /// A hook, and how its initramfs tells it where the next root is.
@@ -32,6 +32,8 @@ struct Hooked {
     pipe: bool,
     /// Whether the unit is told that the boot is bypassed: in the initramfs, or in the next root.
     bypassed: [bool; 2],
+    /// Whether systemd is, where that is what follows.
+    is_said: [bool; 2],
 }
 
 /// Runs it as its initramfs does, and waits for what it leaves in the background, which has its fourth
@@ -66,6 +68,7 @@ fn hook((text, told): Hook, readonly: &str, cmdline: &str, change: impl Fn(&Path
         told: read("conf/param.conf"),
         pipe: pipe.is_ok_and(|facts| facts.file_type().is_fifo()),
         bypassed: [initramfs, next.path()].map(|root| root.join("run/headstart/bypassed").exists()),
+        is_said: [initramfs, next.path()].map(|root| is_said(&root.join("run/systemd/system"))),
     }
 }
 
@@ -74,7 +77,32 @@ const NOTHING: Hooked = Hooked {
     told: None,
     pipe: false,
     bypassed: [false, false],
+    is_said: [false, false],
 };
+
+/// Whether systemd is told of a bypassed boot, by what everybody may read.
+fn is_said(units: &Path) -> bool {
+    let file = units.join("headstart-boot.service.d/this-boot.conf");
+    let Ok(text) = fs::read_to_string(&file) else {
+        return false;
+    };
+    assert!(
+        text.contains("\nDescription=headstart bypasses this boot "),
+        "{text}"
+    );
+    assert!(text.ends_with("\nExecStart=\nExecStop=/bin/true\n"), "{text}");
+    assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o644);
+    assert_eq!(fs::metadata(units).unwrap().permissions().mode() & 0o777, 0o755);
+    let barrier = fs::read_link(units.join("headstart-barrier.service")).unwrap();
+    barrier == Path::new("/dev/null")
+}
+
+/// The next root's init is systemd.
+fn with_systemd(root: &Path) {
+    fs::create_dir_all(root.join("sbin")).unwrap();
+    let _ = fs::remove_file(root.join("sbin/init"));
+    symlink("/lib/systemd/systemd", root.join("sbin/init")).unwrap();
+}
 
 fn as_it_is(_root: &Path, _initramfs: &Path) {}
 
@@ -169,6 +197,16 @@ fn the_hook_starts_headstart_and_has_the_real_init_wait_where_the_root_can_be_wr
         ..NOTHING
     };
     assert_eq!(hook("y", "quiet", &bypassed_late), told_late);
+    let is_said = |change: &dyn Fn(&Path, &Path)| {
+        let before_systemd = |root: &Path, initramfs: &Path| {
+            with_systemd(root);
+            change(root, initramfs);
+        };
+        hook("y", "quiet", &before_systemd).is_said
+    };
+    assert_eq!(is_said(&is_bypassed), [true, false]);
+    assert_eq!(is_said(&bypassed_late), [false, true]);
+    assert_eq!(is_said(&as_it_is), [false, false], "headstart says it itself");
 }
 
 #[test]
@@ -202,6 +240,12 @@ fn the_hook_of_dracut_starts_headstart_and_has_who_is_asked_for_wait() {
     };
     assert_eq!(hook("ro quiet", &is_bypassed), only_the_unit_is_told);
     assert_eq!(hook("ro quiet", &bypassed_late), told_late);
+    // Where the initramfs has systemd.
+    let is_said = |root: &Path, initramfs: &Path| {
+        fs::create_dir_all(initramfs.join("run/systemd/system")).unwrap();
+        is_bypassed(root, initramfs);
+    };
+    assert_eq!(hook("ro quiet", &is_said).is_said, [true, false]);
     let bypassed = Hooked {
         started: None,
         bypassed: [true, false],

@@ -3,6 +3,7 @@
 //!
 //! A start is a process that executes something, and what it forks, until all of them have ended, little
 //! happens any more, or a limit. An execution inside a start belongs to it; after its end it begins another.
+//! A session takes all that is executed in a user's control groups, too.
 //! Up to 32 are recorded at a time. What is not worth it costs next to nothing: a [`Standing`] keeps the
 //! kernel from telling of it at all.
 
@@ -155,6 +156,10 @@ pub enum Answer {
         replayed: bool,
         /// How long after the last of its processes has ended another start may go on with it.
         open_for: Duration,
+        /// The number of a control group, its directory's inode, where it is a session: all that is executed
+        /// in that group and below it belongs to it, and it takes ten seconds at most. As long as others have
+        /// taken all places there are for such starts it is not recorded.
+        group: Option<u64>,
     },
     /// It goes on with the start that has this number, and is recorded as part of it. It is ignored where
     /// that start is over, or has gone on eight times.
@@ -495,6 +500,7 @@ impl Watch {
             return Ok(None);
         };
         let recording = *recording;
+        self.control.end_session(recording.number);
         let (mut blocked_ns, mut user) = (0, 0);
         for number in recording.numbers() {
             let slot = slot_of(number);

@@ -25,6 +25,8 @@ pub struct Watched {
     pub ended: Vec<Recorded>,
     /// How many starts of other programs were noticed.
     pub others: usize,
+    /// A program whose start is a session, and the number of the control group that has it.
+    pub session: Option<(PathBuf, u64)>,
 }
 
 impl Watched {
@@ -36,6 +38,7 @@ impl Watched {
             noticed: Vec::new(),
             ended: Vec::new(),
             others: 0,
+            session: None,
         }
     }
 
@@ -60,6 +63,7 @@ impl Watched {
 
     pub fn drain(&mut self) {
         let (dir, noticed) = (self.dir.as_os_str().as_bytes(), &mut self.noticed);
+        let session = self.session.clone();
         let mut others = Vec::new();
         let ended = self.watch.drain(&mut |start| {
             if !start.path.as_ref().is_some_and(|path| path.starts_with(dir)) {
@@ -67,10 +71,15 @@ impl Watched {
                 return Answer::Leave;
             }
             noticed.push(start.clone());
+            let is_its = |(program, _): &&(PathBuf, u64)| {
+                start.path.as_deref() == Some(program.as_os_str().as_bytes())
+            };
+            let session = session.as_ref().filter(is_its);
             Answer::Record {
                 command: vec![],
                 replayed: false,
                 open_for: Duration::ZERO,
+                group: session.map(|(_, group)| *group),
             }
         });
         self.ended.extend(ended.unwrap());

@@ -7,7 +7,7 @@ use headstart_system::testing::{ControlGroup, Frozen, Process};
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -84,6 +84,77 @@ fn what_is_executed_in_another_control_group_is_a_start_of_its_own() {
             false => assert_eq!(seen, [40, 0, 7], "{whose}"),
         }
     }
+}
+
+#[test]
+fn a_session_has_what_others_fork_once_it_is_executed_in_its_control_groups() {
+    if !can_record() {
+        return;
+    }
+    let (_mounted, disk) = with_disk("ext4");
+    let (shell, manager) = (disk.join("sh"), disk.join("manager"));
+    fs::copy("/bin/sh", &shell).unwrap();
+    fs::copy("/bin/sh", &manager).unwrap();
+    let (one, two) = (program(&disk, "one"), program(&disk, "two"));
+    let [a, b, c, d] =
+        [("a", 40), ("b", 20), ("c", 7), ("d", 3)].map(|(name, pages)| file(&disk, name, pages));
+    let mut watched = Watched::known_below(&disk);
+    let outer = ControlGroup::new("headstart-user").unwrap();
+    let name = outer.path().file_name().unwrap().to_str().unwrap();
+    let [scope, service] =
+        ["scope", "service"].map(|part| ControlGroup::named(&format!("{name}/{part}")).unwrap());
+    let in_group = |group: &ControlGroup, program: &Path, file: &Path| {
+        format!(
+            "(echo 0 >{}/cgroup.procs; exec {} {})",
+            group.path().display(),
+            program.display(),
+            file.display()
+        )
+    };
+    watched.session = Some((manager.clone(), fs::metadata(outer.path()).unwrap().ino()));
+    // The login screen's worker forks the session's leader.
+    let worker = format!(
+        "cat {}; read line; {}; exit 0",
+        a.display(),
+        in_group(&scope, &one, &b)
+    );
+    let worker = waiting(&shell, &worker);
+    watched.for_a_while();
+    let starts = format!(
+        "read line; {}; cat {}; exit 0",
+        in_group(&service, &two, &c),
+        d.display()
+    );
+    let begun = waiting(&manager, &starts);
+    watched.for_a_while();
+    assert_eq!(watched.watch.recorded(), 2);
+    go_on(worker);
+    go_on(begun);
+    watched.until_ended(2);
+    assert_eq!(watched.noticed.len(), 2, "{:?}", watched.noticed);
+    assert!(
+        watched
+            .ended
+            .iter()
+            .all(|ended| ended.reason == EndReason::Exit(0))
+    );
+    for trace in watched.traces() {
+        let whose = trace.processes[0].executable.to_string();
+        let seen = [&a, &b, &c, &d].map(|path| of_file(&trace, path));
+        match whose == shell.to_string_lossy() {
+            true => assert_eq!(seen, [40, 0, 0, 0], "{whose}"),
+            false => assert_eq!(seen, [0, 20, 7, 3], "{whose}"),
+        }
+    }
+    // Nothing joins it any more.
+    let later = waiting(
+        &shell,
+        &format!("read line; {}; exit 0", in_group(&scope, &one, &b)),
+    );
+    watched.for_a_while();
+    go_on(later);
+    watched.until_ended(2);
+    assert_eq!(watched.noticed.len(), 4);
 }
 
 #[test]

@@ -15,7 +15,8 @@ use std::time::Duration;
 ///
 /// The daemon ignores programs that `headstart run` starts, and does not read ahead for a second instance of
 /// a running program. It records no programs whose executable is in no directory any more, and in other
-/// mount namespaces (containers) only what belongs to a start that began outside.
+/// mount namespaces (containers) only what belongs to a start that began outside. A login is one start,
+/// called `session`: all that is executed in the user's control groups, for ten seconds or until it is quiet.
 ///
 /// All is kept in the state directory, as by `headstart run`, at most 64 MiB: what has gained least goes
 /// first. It needs root, and a kernel with BTF and BPF that tells which pages are used, as `headstart doctor`

@@ -285,6 +285,17 @@ impl ControlGroup {
     /// At this path below the root of the hierarchy; the last part gets a number of its own behind its name,
     /// and keeps its extension.
     pub fn new(path: &str) -> io::Result<ControlGroup> {
+        let (name, extension) = match path.rsplit_once('.') {
+            Some((name, extension)) => (name, format!(".{extension}")),
+            None => (path, String::new()),
+        };
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        ControlGroup::named(&format!("{name}-{}-{number}{extension}", std::process::id()))
+    }
+
+    /// At just this path.
+    pub fn named(path: &str) -> io::Result<ControlGroup> {
         // The only hierarchy, or that beside those of version 1.
         let unified = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
         let is_one = |root: &&Path| root.join("cgroup.controllers").exists();
@@ -295,14 +306,8 @@ impl ControlGroup {
             .find(is_one)
             .ok_or_else(missing)?
             .to_owned();
-        let (name, extension) = match path.rsplit_once('.') {
-            Some((name, extension)) => (name, format!(".{extension}")),
-            None => (path, String::new()),
-        };
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let mut made = ControlGroup(Vec::new());
-        for part in format!("{name}-{}-{number}{extension}", std::process::id()).split('/') {
+        for part in path.split('/') {
             at.push(part);
             match std::fs::create_dir(&at) {
                 Ok(()) => made.0.push(at.clone()),

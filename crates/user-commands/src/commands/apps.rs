@@ -1,5 +1,6 @@
 //! `headstart apps`: the programs that are known, and what is done for them.
 
+use crate::people::with_names;
 use anyhow::Result;
 use clap::Subcommand;
 use headstart_daemon::programs::Programs;
@@ -103,11 +104,11 @@ pub fn run(args: Args, state: Option<PathBuf>) -> Result<()> {
     let (named, done) = match args.what {
         What::List { output_form } => {
             let listed: Vec<Document> = programs.list()?.into_iter().map(Document::from).collect();
-            return output_form.print(&listed, || list(&listed));
+            return output_form.print(&listed, || with_names(list(&listed)));
         }
         What::Show(named) => {
             let app = Document::from(programs.find_known(&named.key)?);
-            return named.output_form.print(&app, || text(&app));
+            return named.output_form.print(&app, || with_names(text(&app)));
         }
         What::Now(named) => {
             let key = programs.find_known(&named.key)?.key;
@@ -133,9 +134,9 @@ pub fn run(args: Args, state: Option<PathBuf>) -> Result<()> {
         key: key.to_string(),
         done,
     };
-    named
-        .output_form
-        .print(&document, || format!("{key} is {done}{note}\n{others}"))
+    named.output_form.print(&document, || {
+        with_names(format!("{key} is {done}{note}\n{others}"))
+    })
 }
 
 fn state_of(app: &Document) -> String {

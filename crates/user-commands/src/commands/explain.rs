@@ -1,6 +1,7 @@
 //! `headstart explain`: why a path is read ahead, or why not.
 
 use super::status::known_keys;
+use crate::people::with_names;
 use anyhow::{Context, Result, bail};
 use headstart_inspect::explain::{Explanation, Known, Now, explain, lines, text};
 use headstart_learn::DEFAULT_EXCLUDE;
@@ -95,11 +96,12 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
             ),
         }
     }
-    args.output_form
-        .print(&explanations, || match args.verbose || args.name.is_some() {
+    args.output_form.print(&explanations, || {
+        with_names(match args.verbose || args.name.is_some() {
             true => explanations.iter().map(text).collect::<Vec<_>>().join("\n"),
             false => lines(&explanations),
         })
+    })
 }
 
 fn now(path: &Path) -> Now {

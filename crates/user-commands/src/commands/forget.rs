@@ -1,5 +1,6 @@
 //! `headstart forget`: a key as if it had never been started.
 
+use crate::people::with_names;
 use anyhow::Result;
 use headstart_start::keys::{describe_others, find_known};
 use headstart_start_commands::context::Output;
@@ -30,6 +31,6 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
         kept.forget_imports()?;
     }
     let forgotten = kept.key().to_string();
-    let text = format!("{forgotten} is forgotten\n{others}");
+    let text = with_names(format!("{forgotten} is forgotten\n{others}"));
     args.output_form.print(&Forgotten { forgotten }, || text)
 }

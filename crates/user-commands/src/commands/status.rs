@@ -1,6 +1,7 @@
 //! `headstart status`: what is known, and whether it pays.
 
 use crate::floor::{Wanted, last_start, start_floor};
+use crate::people::with_names;
 use anyhow::Result;
 use headstart_boot::install::is_enabled;
 use headstart_daemon::units::State;
@@ -49,10 +50,10 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
         let shown = || {
             let now = now_unix_ns();
             let summary = summary::text(&statuses, &running(store), now);
-            match statuses.is_empty() {
+            with_names(match statuses.is_empty() {
                 true => summary,
                 false => format!("{summary}\n{}", list(&statuses, now, colours())),
-            }
+            })
         };
         return args.output_form.print(&statuses, shown);
     };
@@ -62,7 +63,7 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
         ..read_status(&kept)
     };
     args.output_form
-        .print(&status, || text(&status, now_unix_ns(), colours()))
+        .print(&status, || with_names(text(&status, now_unix_ns(), colours())))
 }
 
 /// What of headstart is on. What another state directory than the machine's holds says nothing of that.

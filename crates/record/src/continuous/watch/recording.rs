@@ -20,6 +20,9 @@ const QUIET: Duration = Duration::from_secs(2);
 /// A start takes no longer.
 const LIMIT: Duration = Duration::from_secs(30);
 
+/// Nor does a session: what its user starts after that is no part of it.
+const LIMIT_OF_SESSION: Duration = Duration::from_secs(10);
+
 /// Who executes more programs than so many, and hardly waits for devices for [`WORKS`], does not start: it
 /// works, as a build does. To record that costs a build one tenth of its time. With a replay before it a
 /// start need not wait while it lasts, so that is longer than [`QUIET`]; and as long without one, for the two
@@ -49,6 +52,8 @@ pub(super) struct Recording {
     pub(super) status: Option<i32>,
     /// How long after its last process has ended another may go on with it.
     pub(super) open_for: Duration,
+    /// Whether it is a session.
+    pub(super) is_session: bool,
     /// When a process of it ended last.
     pub(super) left_ns: u64,
     quiet: QuietRule,
@@ -147,6 +152,7 @@ impl Recording {
             parts: Vec::new(),
             status: None,
             open_for: Duration::ZERO,
+            is_session: false,
             left_ns: 0,
             quiet: QuietRule::new(Some(QUIET)),
             executions: 0,
@@ -220,7 +226,11 @@ impl Recording {
             let open_until = self.left_ns.saturating_add(self.open_for.as_nanos() as u64);
             return (monotonic_ns() >= open_until).then_some(EndReason::Exit(status));
         }
-        if monotonic_ns().saturating_sub(self.began_ns) >= LIMIT.as_nanos() as u64 {
+        let limit = match self.is_session {
+            true => LIMIT_OF_SESSION,
+            false => LIMIT,
+        };
+        if monotonic_ns().saturating_sub(self.began_ns) >= limit.as_nanos() as u64 {
             return Some(EndReason::Limit);
         }
         let waits = || ProcessStat::any_is_blocked(self.builder.living());

@@ -48,9 +48,26 @@ impl Starts {
                 }
             }
             Watched::Event(slot, event) => {
+                if let Event::Exec(exec) = &event {
+                    self.take_from_others(slot, exec);
+                }
                 if let Some(recording) = self.of_slot(slot) {
                     recording.push(event);
                 }
+            }
+        }
+    }
+
+    /// A session has what another start has forked, once that executes something in the session's control
+    /// groups: it has left the other.
+    fn take_from_others(&mut self, slot: u8, exec: &Exec) {
+        if !self.of_slot(slot).is_some_and(|recording| recording.is_session) {
+            return;
+        }
+        let others = self.slots.iter_mut().flatten().filter(|it| !it.is_session);
+        for other in others {
+            if other.builder.living().any(|pid| pid == exec.pid) {
+                other.is_left_by(exec.pid, 0, exec.time_ns);
             }
         }
     }
@@ -68,7 +85,7 @@ impl Starts {
         // not know; unless it is apart.
         let owner = self.part_of[slot_of(seen.before)];
         let apart_from = match self.slots[owner].as_mut().filter(|r| r.has(seen.before)) {
-            Some(recording) if seen.apart => {
+            Some(recording) if seen.apart && !recording.is_session => {
                 recording.is_left_by(exec.pid, 0, exec.time_ns);
                 recording.number
             }
@@ -104,6 +121,7 @@ impl Starts {
                 command,
                 replayed,
                 open_for,
+                group,
             } => {
                 let options = Options {
                     replayed,
@@ -118,9 +136,11 @@ impl Starts {
                     before,
                     self.evidence,
                 );
-                begun.ok().map(|mut recording| {
+                begun.ok().and_then(|mut recording| {
                     recording.open_for = open_for;
-                    recording
+                    recording.is_session = group.is_some();
+                    let has_room = |group| self.control.add_session(group, seen.number);
+                    group.is_none_or(has_room).then_some(recording)
                 })
             }
             Answer::GoesOn(number) => {
@@ -156,6 +176,9 @@ impl Starts {
     fn go_on(&mut self, owner: usize, number: u32, exec: Exec) {
         if let Some(recording) = self.slots[owner].as_mut() {
             recording.continue_with(number, exec);
+            if recording.is_session {
+                self.control.be_in_any_group(number);
+            }
             self.part_of[slot_of(number)] = owner;
             self.control.record(number);
         }

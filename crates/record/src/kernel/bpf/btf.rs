@@ -23,7 +23,10 @@ const USE_EVENT: &str = "mm_filemap_get_pages";
 const STRUCTURES: &[&str] = &[
     "address_space",
     "atomic_t",
+    "cgroup",
+    "cgroup_subsys_state",
     "cred",
+    "css_set",
     "dentry",
     "fdtable",
     "file",
@@ -40,6 +43,7 @@ const STRUCTURES: &[&str] = &[
     "io_kiocb",
     "io_rw",
     "iov_iter",
+    "kernfs_node",
     "kiocb",
     "kuid_t",
     "linux_binprm",

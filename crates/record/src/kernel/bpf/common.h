@@ -60,6 +60,7 @@ u32 stopped SEC(".data.control") = 0;
  * of it is changed atomically.
  */
 #define SLOTS 32
+#define SESSIONS 4
 
 struct {
 	/* How many are recorded. */
@@ -97,6 +98,14 @@ struct {
 	s32 given_left;
 	/* By slot, how many claim it: claim(). */
 	u32 claims[SLOTS];
+	/* How many sessions there are. */
+	u32 in_sessions;
+	/*
+	 * Sessions: the number of a control group, and that of the start to which all belongs that is executed
+	 * in it and below it; 0: none.
+	 */
+	u64 session_groups[SESSIONS];
+	u32 sessions[SESSIONS];
 } starts SEC(".data.starts") = {};
 
 #define ENDED (~0U)

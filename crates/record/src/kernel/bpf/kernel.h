@@ -202,6 +202,23 @@ struct user_namespace {
 	kuid_t owner;
 };
 
+struct kernfs_node {
+	u64 id;
+};
+
+struct cgroup_subsys_state {
+	struct cgroup_subsys_state *parent;
+};
+
+/* Begins with what its groups share, `self`, and so does what `parent` points to. */
+struct cgroup {
+	struct kernfs_node *kn;
+};
+
+struct css_set {
+	struct cgroup *dfl_cgrp; /* of the unified hierarchy */
+};
+
 struct cred {
 	struct user_namespace *user_ns;
 };
@@ -222,6 +239,7 @@ struct task_struct {
 	struct task_struct *real_parent;
 	struct pid *thread_pid;
 	const struct cred *real_cred;
+	struct css_set *cgroups;
 };
 
 struct gendisk {

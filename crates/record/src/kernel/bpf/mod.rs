@@ -1,6 +1,7 @@
 //! The BPF back-end: programs on the kernel's page cache, process and system call events, in record.bpf.c.
 
 pub(crate) mod btf;
+mod control;
 pub(crate) mod load;
 pub(crate) mod missing;
 mod ring;

@@ -111,7 +111,7 @@ impl Mapping {
         }
     }
 
-    fn word(&self, offset: usize) -> &AtomicU64 {
+    pub(super) fn word(&self, offset: usize) -> &AtomicU64 {
         assert!(offset % 8 == 0 && offset + 8 <= self.length);
         // SAFETY: in bounds and aligned as asserted, mapped as long as `self` lives, and shared with the
         // kernel, which writes it atomically.

@@ -6,10 +6,13 @@
  * and of which one it was: a program that only starts another has no start, and the other must not be lost
  * with it. What it executes in another control group than the start's is a start of its own: a service or a
  * desktop has started a program apart (systemd-run --scope, a login). But the process that began it takes the
- * start with it: flatpak, snap and desktops move it to a scope of its own.
+ * start with it: flatpak, snap and desktops move it to a scope of its own. And of a session, which is a
+ * user's, all is part that is executed in that user's control groups, whoever has forked it.
  */
 #ifndef WATCH_H
 #define WATCH_H
+
+#include "session.h"
 
 /* What an execution came to. */
 #define LEAVE 0	 /* nobody's business */
@@ -428,6 +431,13 @@ __noinline int watch_exec(u64 address)
 	/* What is in no directory any more nobody starts again. */
 	if (!BPF_CORE_READ(inode, i_nlink) || !current_number())
 		return LEAVE;
+	if ((!before || apart) && *(volatile u32 *)&starts.in_sessions) {
+		mark = session();
+		if (mark && !bpf_map_update_elem(&listed, &tgid, &mark, BPF_ANY)) {
+			note_user(mark & (SLOTS - 1), user);
+			return JOINED;
+		}
+	}
 	if (foreign) {
 		__sync_fetch_and_add(&starts.foreign, 1);
 		return LEAVE;
