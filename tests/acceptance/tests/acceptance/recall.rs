@@ -89,13 +89,13 @@ fn python_on_btrfs() {
 #[test]
 #[ignore = "make test-all runs it"]
 fn python_on_squashfs() {
-    check("python", Fs::Squashfs, 0.10);
+    check("python", Fs::Squashfs, 0.05);
 }
 
 #[test]
 #[ignore = "make test-all runs it"]
 fn python_on_erofs() {
-    check("python", Fs::Erofs, 0.10);
+    check("python", Fs::Erofs, 0.05);
 }
 
 #[test]
