@@ -19,7 +19,7 @@
 //! `headstart-barrier.service` waits as process 1 does.
 //!
 //! A program of its own, without a library: a machine whose process 1 ends does not come up, and here there
-//! is nothing that could end it, no memory to be had, no `/dev/null` to be opened by a runtime. It is two
+//! is nothing that could end it, no memory to be had, no `/dev/null` to be opened by a runtime. It is three
 //! pages, and the first thing that it does is to ask for what it needs of headstart in one go, where the
 //! kernel would take page after page. Built by `build.rs`, part of the headstart command, written to its
 //! place by `headstart boot enable`.
@@ -463,6 +463,7 @@ fn ask_for_headstart(path: &CStr) -> bool {
 }
 
 /// Asks for what an open file's attribute names.
+#[inline(never)]
 fn ask_for_way(descriptor: i32) {
     // SAFETY: a string, and system calls by their numbers, none of which takes more arguments.
     unsafe {
