@@ -2,7 +2,7 @@
 //! order pay.
 
 use headstart_model::blocks::BlockRead;
-use headstart_model::trace::Filesystem;
+use headstart_model::trace::{Filesystem, WRITTEN_ONCE};
 use serde::Serialize;
 use std::collections::HashMap;
 
@@ -71,9 +71,6 @@ impl Worth {
         }
     }
 }
-
-/// File systems whose files can be ordered only when an image of them is made.
-const WRITTEN_ONCE: [&str; 4] = ["squashfs", "erofs", "iso9660", "udf"];
 
 impl MediumReads {
     /// Of the reads of one device: of those that hold a file system that is written once, where there are any,

@@ -166,6 +166,9 @@ pub struct Filesystem {
     pub local: bool,
 }
 
+/// Types of file systems that are written once, as on live media: files get their places when an image is made.
+pub const WRITTEN_ONCE: [&str; 4] = ["squashfs", "erofs", "iso9660", "udf"];
+
 /// A file of which pages were used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct File {

@@ -15,6 +15,7 @@ use crate::{report, ring};
 use headstart_model::machine::DeviceClass;
 use headstart_model::outcome::{ReplayReport, Skipped};
 use headstart_model::plan::{Plan, PlanDevice, PlanFile, RequestKind};
+use headstart_model::trace::WRITTEN_ONCE;
 use headstart_system::device::{DeviceFacts, optical_cost};
 use headstart_system::handle_opener::HandleOpener;
 use headstart_system::mounts::{Mount, MountTable};
@@ -28,9 +29,6 @@ use std::time::Duration;
 /// Devices that are served at once, each with up to 32 threads: more than a machine has disks that a start
 /// reads from. What a plan says of further ones waits for its turn.
 const MAX_DEVICES: usize = 8;
-
-/// File systems of media that are written once. Of others nobody asks sysfs what they lie on: a start waits.
-const ON_MEDIA: [&str; 4] = ["squashfs", "erofs", "iso9660", "udf"];
 
 /// Replays a plan, to its end or until stopped. Runs on a thread of its own.
 pub fn run(file: &PlanFile, options: &Options, shared: &Shared) -> ReplayReport {
@@ -310,7 +308,8 @@ fn share_out(
 /// A planned device, as what it is on now is asked: the image of a live system may have been learned on a USB
 /// stick and lie on an optical drive, whose one head must not go back and forth between requests.
 fn for_its_medium(mut planned: PlanDevice, mounts: &MountTable) -> PlanDevice {
-    let is_on_media = |mount: &&Mount| ON_MEDIA.contains(&mount.fstype.as_str());
+    // Of others nobody asks sysfs what they lie on: a start waits.
+    let is_on_media = |mount: &&Mount| WRITTEN_ONCE.contains(&mount.fstype.as_str());
     let mount = mounts.lookup(planned.mount_point.as_bytes());
     let mount = mount.filter(|_| !is_disk(&planned)).filter(is_on_media);
     if mount
