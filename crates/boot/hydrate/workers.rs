@@ -25,6 +25,8 @@ const SURELY: u32 = 4;
 const FILLED: u32 = 32;
 /// So many reads that fail, and none is tried any more.
 const BROKEN: u64 = 8;
+/// The descriptor of no file: who waits for it sleeps.
+const NOTHING: i32 = -1;
 /// Bytes that tell which file system is on the device, from its beginning.
 const BEGIN: usize = 4096;
 
@@ -127,6 +129,8 @@ struct Shared {
     waited: [AtomicU32; 2],
     /// Reads in a row that did not.
     quick: AtomicU32,
+    /// How many of the superblock and the checks are compared.
+    compared: AtomicU32,
     /// What ends it, `GOES_ON` until then.
     over: AtomicU32,
     /// Which check failed.
@@ -253,6 +257,10 @@ impl Work {
                     shared.slow.fetch_add(1, Ordering::Relaxed);
                     shared.quick.store(0, Ordering::Relaxed);
                 } else if shared.quick.fetch_add(1, Ordering::Relaxed) + 1 >= FILLED {
+                    // The process of a check may be behind all others, and the volume may prove to be another.
+                    while shared.over.load(Ordering::Relaxed) == GOES_ON && !self.is_compared(shared) {
+                        is_readable(NOTHING, 1);
+                    }
                     over(shared, tell, IS_FILLED);
                 }
             }
@@ -262,7 +270,17 @@ impl Work {
         }
     }
 
+    /// Whether the volume is known to be the one of the list.
+    fn is_compared(&self, shared: &Shared) -> bool {
+        shared.compared.load(Ordering::Acquire) as usize > self.checks.len()
+    }
+
     fn check(&self, shared: &Shared, tell: usize, number: usize) {
+        self.compare(shared, tell, number);
+        shared.compared.fetch_add(1, Ordering::Release);
+    }
+
+    fn compare(&self, shared: &Shared, tell: usize, number: usize) {
         let Some(check) = number.checked_sub(1).and_then(|number| self.checks.get(number)) else {
             let is_read = self.read(shared, tell, 0, BEGIN, 0).is_some();
             if !is_read || uuid_of_volume(self.bytes(BEGIN)) != Some(self.uuid) {

@@ -210,7 +210,8 @@ fn hydrate_touches_its_volume_and_refuses_others() {
     assert!((32..100).contains(&reads.requests), "{reads:?}");
     assert!(reads.bytes < 600 << 10, "{reads:?}");
 
-    // One block of a file that is compared has other contents: nothing more is read.
+    // One block of a file that is compared has other contents: no more is read than what tells a filled volume.
+    let most = 1 + volume.list.checks.len() as u64 + 32 + 8;
     let check = volume.list.checks[0];
     let file = File::options().read(true).write(true).open(&image).unwrap();
     let mut byte = [0];
@@ -223,7 +224,7 @@ fn hydrate_touches_its_volume_and_refuses_others() {
         "are not those",
         "--ranges-of",
     ]);
-    assert!(reads.requests <= 30, "{reads:?}");
+    assert!(reads.requests <= most, "{reads:?}");
     file.write_all_at(&byte, check.span.start + 5).unwrap();
 
     // The UUID of another file system.
@@ -233,7 +234,7 @@ fn hydrate_touches_its_volume_and_refuses_others() {
     volume.case.write("other", text.replace(uuid, &other));
     let (ran, reads) = volume.hydrate(&image, "other");
     ran.refused(&["UUID", "other"]);
-    assert!(reads.requests <= 30, "{reads:?}");
+    assert!(reads.requests <= most, "{reads:?}");
 
     // A device that shrank, and one that grew.
     for size in [300u64 << 20, 500 << 20] {
