@@ -13,7 +13,8 @@ use headstart_lab::paths;
 use headstart_lab::registry::Registry;
 use headstart_lab::setup::{Cache, Setup};
 use headstart_model::outcome::Mode;
-use headstart_model::{Outcome, Profile};
+use headstart_model::trace::stage;
+use headstart_model::{Outcome, Profile, Trace};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -195,6 +196,26 @@ fn a_machine_is_read_ahead_from_its_second_boot_on() -> Result<()> {
             .any(|entry| entry.path.to_string().ends_with("/systemd/systemd")),
         "what process 1 is made of is known"
     );
+    // Its times count from when process 1 was released to when the boot was up, and not to the end of the recording.
+    let trace = after.files("trace")?.pop().context("a trace")?;
+    let trace = Trace::from_bytes(&fs::read(trace)?)?;
+    let (began, up) = (trace.began_ns(), trace.up_ns().context("it was up")?);
+    assert!(
+        trace
+            .marks
+            .iter()
+            .any(|mark| mark.stage == stage::RELEASED && mark.time_ns == began),
+        "{:?}",
+        trace.marks
+    );
+    assert!(
+        began < up && up < trace.end.elapsed_ns,
+        "{began} {up} {:?}",
+        trace.end
+    );
+    // The next headstart-init finds headstart by what its file says.
+    let way = "getfattr --absolute-names --only-values -n trusted.headstart \"$0/usr/sbin/headstart-init\" | grep -qa '^/dev/'";
+    machine.install(&place, &[words(&["sh", "-c", way, "{root}"])])?;
 
     // As after a boot that was cut off: it had disarmed the boot-failure guard.
     machine.install(
