@@ -154,10 +154,11 @@ rpm: deps-packages build-static man
 	packaging/rpm
 
 # What lintian and rpm's own tools say of the packages, whether a second packing gives the same bits, and what the .deb does and leaves
-# in minimal Debians, the SUITES.
+# in minimal Debians, the SUITES, and the .rpm in one.
 SUITES ?= bookworm trixie
 test-packages: deps-test deb rpm
 	packaging/check
+	tests/packages/rpm
 	tests/packages/run $(SUITES)
 
 # Whether another build of the same sources, in another directory, gives the same packages, bit by bit.

@@ -7,13 +7,17 @@
 //! requests need them, and asks for files when theirs are there. Holes between what is needed of a granule
 //! cost nothing, however large: nothing of them is read.
 //!
-//! It is planned where the start is read earlier for it by half a fetch at least; both ways are gone through
+//! Where fetches are what takes time, the link to the host has time left meanwhile. So what lies in a granule
+//! that is fetched for a sooner need is read with that, though it is needed later ([`passes`]). Else the link
+//! would be idle at first, and all that is left would come at the end.
+//!
+//! Each is planned where the start is read earlier for it by half a fetch at least; both ways are gone through
 //! in time. What a device costs beyond the first touch decides all else, as elsewhere.
 
 use crate::request::{Ordered, Turn};
 use headstart_model::limits;
-use headstart_model::machine::{Cost, FirstTouch, Machine};
-use headstart_model::plan::{Fill, Touch};
+use headstart_model::machine::{Cost, Device, DeviceClass, FirstTouch, Machine};
+use headstart_model::plan::{Fill, RequestKind, Touch};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::ops::RangeInclusive;
@@ -28,10 +32,7 @@ pub(crate) fn fills(requests: &[Ordered], machine: &Machine) -> Vec<Fill> {
             continue;
         };
         let device = device as u16;
-        let own: Vec<(u32, &Ordered)> = (0..)
-            .zip(requests)
-            .filter(|(_, request)| request.request.device == device && request.physical.is_some())
-            .collect();
+        let own = of_device(requests, device.into());
         let touches = touches(&own, first_touch.granule, left);
         if touches.is_empty() || !pays(&own, &touches, &facts.cost, &first_touch) {
             continue;
@@ -54,6 +55,7 @@ fn granules(request: &Ordered, granule: u64) -> RangeInclusive<u64> {
 }
 
 /// The granules of these requests, each once, `most` at most.
+#[inline(never)]
 fn touches(requests: &[(u32, &Ordered)], granule: u64, most: usize) -> Vec<Touch> {
     let mut seen = HashSet::new();
     let mut touches = Vec::new();
@@ -75,13 +77,57 @@ fn touches(requests: &[(u32, &Ordered)], granule: u64, most: usize) -> Vec<Touch
     touches
 }
 
+/// The requests that read from a known place of a device, with their numbers.
+fn of_device(requests: &[Ordered], device: usize) -> Vec<(u32, &Ordered)> {
+    let numbered = (0..).zip(requests);
+    numbered
+        .filter(|(_, request)| usize::from(request.request.device) == device && request.physical.is_some())
+        .collect()
+}
+
+/// When each device has read all of these requests, which are in issue order, if it fetches their granules
+/// first, nanoseconds; 0 for one that is not filled as it is read, and for one head, which goes by address.
+pub(crate) fn ends(requests: &[Ordered], machine: &Machine) -> Vec<u64> {
+    let page = u64::from(machine.page_size);
+    let end = |(device, facts): (usize, &Device)| {
+        let serves_many = facts.cost.class != DeviceClass::Disk;
+        let first_touch = facts
+            .first_touch
+            .filter(|fill| serves_many && fill.makes_sense(page))?;
+        let own = of_device(requests, device);
+        let touches = touches(&own, first_touch.granule, limits::TOUCHES);
+        Some(Volume::fetching(&touches, &facts.cost, &first_touch).read(&own))
+    };
+    let devices = machine.devices.iter().enumerate();
+    devices.map(|device| end(device).unwrap_or(0)).collect()
+}
+
+/// Puts the requests of a device, which are in issue order, into passes by how many granules are fetched when
+/// theirs are. No file's data comes before its first need, and so before what its file waits for.
+pub(crate) fn passes(requests: &mut [Ordered], device: usize, granule: u64) {
+    let (mut fetched, mut begun) = (HashMap::<u64, u64>::new(), HashMap::<u64, u64>::new());
+    let own = requests
+        .iter_mut()
+        .filter(|r| usize::from(r.request.device) == device);
+    for request in own.filter(|r| r.turn == Turn::Sweep && r.physical.is_some()) {
+        let mut when = 0;
+        for index in granules(request, granule).take(limits::TOUCHES) {
+            let count = fetched.len() as u64 + 1;
+            when = *fetched.entry(index).or_insert(count).max(&mut when);
+        }
+        let until = fetched.len() as u64;
+        let when = match request.request.kind {
+            RequestKind::Data => when.max(*begun.entry(request.request.file.into()).or_insert(until)),
+            _ => until,
+        };
+        request.pass = when.min(u16::MAX.into()) as u16;
+    }
+}
+
 /// Whether all is read earlier, by half a fetch at least, where these granules are asked for first.
 fn pays(requests: &[(u32, &Ordered)], touches: &[Touch], cost: &Cost, first_touch: &FirstTouch) -> bool {
     let mut without = Volume::new(cost, first_touch);
-    let mut with = Volume::new(cost, first_touch);
-    for touch in touches {
-        with.fetch(touch.offset / first_touch.granule, 0);
-    }
+    let mut with = Volume::fetching(touches, cost, first_touch);
     without.read(requests) > with.read(requests) + with.fetch_ns / 2
 }
 
@@ -111,6 +157,15 @@ impl<'a> Volume<'a> {
         }
     }
 
+    /// One of which all these granules are asked for at once.
+    fn fetching(touches: &[Touch], cost: &'a Cost, first_touch: &FirstTouch) -> Volume<'a> {
+        let mut volume = Volume::new(cost, first_touch);
+        for touch in touches {
+            volume.fetch(touch.offset / first_touch.granule, 0);
+        }
+        volume
+    }
+
     /// When a granule that somebody needs at `now` is there.
     fn fetch(&mut self, granule: u64, now: u64) -> u64 {
         if let Some(there) = self.there.get(&granule) {
@@ -125,6 +180,7 @@ impl<'a> Volume<'a> {
 
     /// When all of these are read: what the data waits for first, then the others, as many at once as the
     /// device likes.
+    #[inline(never)]
     fn read(&mut self, requests: &[(u32, &Ordered)]) -> u64 {
         let latency = nanoseconds(self.cost.latency);
         let mut free: BinaryHeap<Reverse<u64>> =
@@ -159,7 +215,7 @@ impl<'a> Volume<'a> {
 
 #[cfg(test)]
 mod tests {
-    use crate::tests::{PAGE, entry, facts, flash, make, profile};
+    use crate::tests::{PAGE, data, entry, facts, flash, make, profile};
     use headstart_model::machine::{Cost, DeviceClass, FirstTouch, Machine};
     use headstart_model::plan::{PlanDraft, RequestKind};
 
@@ -257,6 +313,40 @@ mod tests {
         let granules = draft.fills[0].touches.iter().map(|touch| touch.offset / GRANULE);
         let expected: Vec<u64> = (0..40).flat_map(|n| 4 * n..4 * n + 3).collect();
         assert_eq!(granules.collect::<Vec<_>>(), expected);
+    }
+
+    /// The pages at which a plan reads `/m/memory` and `/m/other`. Of each of sixty granules the first lies in
+    /// four pieces, of which the start needs one after all granules' pieces before; the other lies in the second
+    /// granule, and is needed last.
+    fn order_of_data(bandwidth: f64) -> Vec<(String, u64)> {
+        let (_, mut machine) = volume(&[]);
+        machine.devices[0].cost.bandwidth = bandwidth;
+        machine.files = vec![
+            facts("/m/memory", &[(0, EACH, 60 * EACH)], &[0]),
+            facts("/m/other", &[(0, 2 * EACH + 20, 2)], &[1]),
+        ];
+        machine.files[0].size = 60 * GRANULE;
+        let mut ranges: Vec<(u64, u32, u64)> =
+            (0..240).map(|n| (n % 60 * EACH + n / 60 * 32, 16, n)).collect();
+        ranges.sort();
+        let entries = vec![entry("/m/memory", &ranges), entry("/m/other", &[(0, 2, 1000)])];
+        let draft = make(&profile(entries), &machine);
+        data(&draft)
+            .into_iter()
+            .map(|(path, start, _)| (path, start))
+            .collect()
+    }
+
+    #[test]
+    fn where_fetches_take_the_time_what_lies_in_a_granule_is_read_with_it() {
+        let memory = |n: u64| ("/m/memory".to_owned(), n);
+        let other = ("/m/other".to_owned(), 0);
+        let by_granule = (0..240).map(|n| memory(n / 4 * EACH + n % 4 * 32));
+        let expected: Vec<_> = by_granule.chain([other.clone()]).collect();
+        assert_eq!(order_of_data(125e6), expected);
+        // Where the link takes it, by need.
+        let by_need = (0..240).map(|n| memory(n % 60 * EACH + n / 60 * 32));
+        assert_eq!(order_of_data(5e6), by_need.chain([other]).collect::<Vec<_>>());
     }
 
     #[test]

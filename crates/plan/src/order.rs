@@ -2,7 +2,7 @@
 
 use crate::request::{Ordered, Turn};
 use crate::schedule::{Start, schedule};
-use crate::{cached, neighbours};
+use crate::{cached, lazily_filled, neighbours};
 use headstart_model::machine::{Cost, DeviceClass, Machine};
 use headstart_model::plan::RequestKind;
 use std::cmp::Reverse;
@@ -47,6 +47,18 @@ pub(crate) fn order(
         }
     }
     neighbours::gather(requests, machine, start);
+    sort(requests, machine);
+    by_granule(requests, machine);
+    cached::spread(requests, machine, &holds);
+    neighbours::mark(requests, machine);
+    let cut = requests.len() as u32;
+    requests.extend(beyond);
+    Order { cut, holds }
+}
+
+/// Sorts the requests, whose passes are known.
+#[inline(never)]
+fn sort(requests: &mut [Ordered], machine: &Machine) {
     requests.sort_by_key(|r| {
         let device = machine.devices.get(usize::from(r.request.device));
         let class = device.map(|d| d.cost.class);
@@ -76,11 +88,33 @@ pub(crate) fn order(
             (r.request.file, r.request.offset),
         )
     });
-    cached::spread(requests, machine, &holds);
-    neighbours::mark(requests, machine);
-    let cut = requests.len() as u32;
-    requests.extend(beyond);
-    Order { cut, holds }
+}
+
+/// Puts the requests of volumes that are filled as they are read in the order of their granules, where all is
+/// read earlier for it by half a fetch at least.
+fn by_granule(requests: &mut [Ordered], machine: &Machine) {
+    let before = lazily_filled::ends(requests, machine);
+    if before.iter().all(|end| *end == 0) {
+        return;
+    }
+    for (device, facts) in machine.devices.iter().enumerate() {
+        if let Some(fill) = facts.first_touch.filter(|_| before[device] > 0) {
+            lazily_filled::passes(requests, device, fill.granule);
+        }
+    }
+    sort(requests, machine);
+    let after = lazily_filled::ends(requests, machine);
+    for request in requests.iter_mut() {
+        let device = usize::from(request.request.device);
+        let fetch = machine.devices.get(device).and_then(|device| device.first_touch);
+        if let Some(fill) = fetch {
+            let half = (fill.latency * 5e8) as u64;
+            if before[device] > 0 && before[device] <= after[device].saturating_add(half) {
+                request.pass = 0;
+            }
+        }
+    }
+    sort(requests, machine);
 }
 
 /// Leaves the requests that fit the budget (bytes), by kind, stage and deadline, and gives the others.

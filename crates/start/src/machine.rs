@@ -218,6 +218,9 @@ fn measure(unknown: &[DeviceIdentity], store: &Store, tell: &mut dyn FnMut(Strin
         }
         // Another seed reads other places: nothing that an earlier probe left in a cache.
         let seed = crate::now_unix_ns();
+        // Beside others' reads a disk looks like a volume of high latency. That serves the next plan, and is
+        // measured again as soon as nobody reads: it counts as old.
+        let measured_unix_ns = if is_idle(identity) { seed } else { 0 };
         match probe(
             facts,
             &ProbeOptions {
@@ -231,7 +234,7 @@ fn measure(unknown: &[DeviceIdentity], store: &Store, tell: &mut dyn FnMut(Strin
                     cost: measured.cost,
                     first_touch: measured.first_touch,
                     device: device(identity),
-                    measured_unix_ns: seed,
+                    measured_unix_ns,
                 };
                 match store.save_device_cost(&identity.uuid, &stored) {
                     Ok(()) => new = true,
@@ -365,6 +368,7 @@ mod tests {
         assert!(!at(20_000) && !at(19_950));
         assert!(at(19_900), "a hundred days");
         assert!(at(20_100), "the clock was wrong then");
+        assert!(at(0), "others used it");
         assert!(is_old(&cost(String::new(), now), now), "of which device?");
         let mut filling = cost("disk".into(), now - day / 2);
         filling.first_touch = Some(FirstTouch {

@@ -41,6 +41,7 @@ pub const BUILT_IN: &[(&str, &str)] = built_in!(
         "firefox",
         "postgresql",
         "resume",
+        "resume-qemu",
         "true",
         "calibration",
         "container",

@@ -3,8 +3,9 @@
 //! The places: `{{brief NAME SETUP}}`, `{{speed NAME SETUP}}`, `{{above NAME SETUP}}`, `{{setups NAME}}`,
 //! `{{cost NAME SETUP}}` (tables of `docs/results/NAME.toml`), `{{judged NAME SETUP CASE}}` (three cells of a
 //! row: a figure that has a goal, the goal, the build), `{{picture NAME SETUP}}` (bars, in
-//! `docs/results/NAME.svg`), `{{measured}}` (build and day of the page's first experiment), `{{host}}` (the
-//! machine), `{{missed}}` (the goals missed on all pages) and `{{missed furthest}}` (the same in short).
+//! `docs/results/NAME.svg`), `{{figures NAME}}` (a link to what is kept), `{{measured}}` (build and day of the
+//! page's first experiment), `{{host}}` (the machine), `{{missed}}` (the goals missed on all pages) and
+//! `{{missed furthest}}` (the same in short).
 //! `comparisons.rs` has more.
 
 use std::fs;
@@ -136,7 +137,7 @@ fn experiment(place: &str) -> Option<&str> {
     match words(place)[..] {
         ["ratios", "of", "the", "page"] => None,
         ["brief" | "speed" | "above" | "cost" | "picture", name, _]
-        | ["setups", name]
+        | ["setups" | "figures", name]
         | ["ratios", name, _, ..]
         | ["judged", name, _, _, ..] => Some(name),
         _ => None,
@@ -214,11 +215,19 @@ impl Template {
                 }
                 ["missed"] => missed::missed(results),
                 ["missed", "furthest"] => missed::furthest(results),
-                ["measured"] => build(first()?),
+                ["measured"] => match first() {
+                    Ok(kept) => build(kept),
+                    Err(_) if !named(&self.text).is_empty() => NOT_MEASURED.to_owned(),
+                    Err(error) => return Err(error),
+                },
+                ["figures", name] => match find(results, name) {
+                    Some(_) => format!("[Figures]({}/{name}.toml)", self.results),
+                    None => "No figures are kept yet".to_owned(),
+                },
                 ["host"] => first()?.host.shown(),
                 _ => bail!(
                     "{{{{{place}}}}}: there are brief NAME SETUP, speed NAME SETUP, above NAME SETUP, setups NAME, cost NAME SETUP, \
-                     judged NAME SETUP CASE, picture NAME SETUP, measured, host, missed, missed furthest, ratios NAME SETUP…, \
+                     figures NAME, judged NAME SETUP CASE, picture NAME SETUP, measured, host, missed, missed furthest, ratios NAME SETUP…, \
                      ratios of the page, answer, live NAME, days NAME and output NAME"
                 ),
             };
@@ -246,6 +255,24 @@ mod tests {
                 "{error}"
             );
         }
+    }
+
+    #[test]
+    fn a_page_of_what_nobody_measured_says_so_and_links_to_nothing() {
+        let filled = |text: &str| {
+            let template = Template {
+                page: PathBuf::new(),
+                text: text.to_owned(),
+                results: "results",
+            };
+            template.filled(Path::new("."), &[])
+        };
+        let page = filled("{{measured}} {{figures one}}.\n\n{{setups one}}\n{{speed one tool}}\n");
+        let page = page.unwrap().text;
+        assert_eq!(page.matches(NOT_MEASURED).count(), 3, "{page}");
+        assert!(!page.contains("]("), "{page}");
+        let error = filled("{{measured}}").unwrap_err().to_string();
+        assert!(error.contains("no experiment"), "{error}");
     }
 
     #[test]
