@@ -78,10 +78,14 @@ pub struct Setup {
     /// How a virtual machine's disk is attached, and so what it is called there.
     #[serde(default)]
     pub bus: Bus,
+    /// What stands for a container's initramfs. A start that is learned from has none.
+    #[serde(default)]
+    pub initramfs: Option<Initramfs>,
     /// What a container starts as process 1, in place of the service manager that it finds.
     #[serde(default)]
     pub init: Option<String>,
-    /// Scripts and other files the commands need, by name: they lie in `{files}` when a command runs.
+    /// Scripts and other files the commands need, by name: they lie in `{files}` when a command runs. The path
+    /// of a hook of the package ([`HOOKS`]) stands for its text.
     #[serde(default)]
     pub file: BTreeMap<String, String>,
     /// Whatever the file does not say is as in this other setup. Absent once loaded.
@@ -102,6 +106,25 @@ pub struct Setup {
     /// this one.
     #[serde(default)]
     pub state_of: Option<String>,
+}
+
+/// A command that begins before a container's root is mounted, as one of an initramfs does.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Initramfs {
+    /// The command, on the host: what it reads itself is in memory, as an initramfs is. The root's device
+    /// becomes its last word.
+    pub run: Vec<String>,
+    /// How long it has until the root is mounted. The mount, and what is read before process 1 is executed,
+    /// come to that, as in an initramfs.
+    pub milliseconds: u64,
+    /// Whether it is ended when process 1 is executed.
+    #[serde(default)]
+    pub stops: bool,
+    /// Whether it has to fail before the boot is over. One that does not fail as said, or fails all the same,
+    /// makes the run an aborted one.
+    #[serde(default)]
+    pub fails: bool,
 }
 
 /// Builds of headstart that can be measured in the same rounds.
@@ -228,6 +251,9 @@ pub const BUILT_IN: &[(&str, &str)] = built_in!(
         "boot-hydrate",
         "boot-hydrate-golden",
         "boot-hydrate-wrong",
+        "boot-hydrate-vm",
+        "boot-hydrate-vm-golden",
+        "boot-hydrate-vm-wrong",
         "boot-headstart-generator",
         "boot-headstart-unit",
         "boot-layout",
@@ -262,6 +288,17 @@ pub const BUILT_IN: &[(&str, &str)] = built_in!(
     ]
 );
 
+/// Hooks that the package installs and `headstart boot enable` does not, by their paths in this project.
+macro_rules! hooks {
+    ($($path:literal),*) => {
+        [$(($path, include_str!(concat!("../../", $path)))),*]
+    };
+}
+const HOOKS: [(&str, &str); 2] = hooks!(
+    "packaging/initramfs-tools/hooks/headstart",
+    "packaging/initramfs-tools/scripts/local-premount/headstart"
+);
+
 impl Setup {
     /// A built-in setup by name, or the TOML file at a path ending in `.toml`.
     pub fn load(name: &str) -> Result<Setup> {
@@ -279,6 +316,11 @@ impl Setup {
             merged.extend(own);
             merged.remove("like");
             setup = merged.try_into().with_context(parsed)?;
+        }
+        for text in setup.file.values_mut() {
+            if let Some((_, hook)) = HOOKS.iter().find(|(path, _)| path == text) {
+                *text = (*hook).to_owned();
+            }
         }
         if setup.name.is_empty() {
             let stem = Path::new(name).file_stem().unwrap_or_default();
@@ -326,7 +368,12 @@ impl Setup {
         let asked = [&self.floor, &self.tell]
             .into_iter()
             .filter(|asked| !asked.is_empty());
-        hooks.chain([&self.start]).chain(asked).chain(beside)
+        let initramfs = self.initramfs.iter().map(|model| &model.run);
+        hooks
+            .chain([&self.start])
+            .chain(asked)
+            .chain(beside)
+            .chain(initramfs)
     }
 
     /// Writes its own files into `directory`.

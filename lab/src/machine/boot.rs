@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail};
 
 use super::chroot::stalled;
 use super::container::{self, Container};
+use super::initramfs::Initramfs;
 use super::running::Stop;
 use super::service::Service;
 use super::vm::{self, Vm};
@@ -90,6 +91,10 @@ impl Booting {
                 setup.record.commands().iter().any(Option::is_some),
             ),
             ("init", spec.kind != Kind::Container && setup.init.is_some()),
+            (
+                "initramfs, with anything but cache = \"cold\",",
+                setup.initramfs.is_some() && (spec.kind != Kind::Container || setup.cache != Cache::Cold),
+            ),
             (
                 "cache = anything but \"cold\" or \"warm\"",
                 !matches!(setup.cache, Cache::Cold | Cache::Warm),
@@ -186,9 +191,13 @@ impl Booting {
         Ok(&self.disk.as_ref().context("a disk that is attached")?.1)
     }
 
+    fn mount_point(&self) -> PathBuf {
+        self.spec.base.join("mnt")
+    }
+
     /// Mounts the root on the host.
     fn mount(&self, options: &str) -> Result<Mounted> {
-        let root = self.spec.base.join("mnt");
+        let root = self.mount_point();
         fs::create_dir_all(&root).with_context(|| format!("creating {}", root.display()))?;
         let guard = self.registry.guard(Item::Mount { target: root.clone() })?;
         let words = ["-t", self.spec.fs.fstype(), "-o", options].map(Path::new);
@@ -214,21 +223,31 @@ impl Booting {
     }
 
     fn container(&mut self, setup: &Setup, place: &Place, keep: bool) -> Result<Measured> {
+        let names = place.names(&self.mount_point(), Vec::new());
+        let early = match &setup.initramfs {
+            Some(model) => {
+                let (begun, device) = (self.begin()?, self.disk()?.device());
+                let output = &self.spec.output;
+                let initramfs = Initramfs::start(model, &names, device, output, &self.registry)?;
+                Some((begun, initramfs))
+            }
+            None => None,
+        };
         let mut mounted = self.mount("rw,noatime")?;
         if setup.cache != Cache::Cold {
             let _at_once = self.disk()?.at_once();
-            let mut rehearsal = self.start_container(&mounted, setup)?;
+            let mut rehearsal = self.start_container(&mounted, setup, (Instant::now(), None))?;
             rehearsal.wait_for(&self.boot.until)?;
             rehearsal.stop(Stop::Orderly)?;
         }
-        let names = place.names(&mounted.root, Vec::new());
         let beside = Service::beside(setup, &names, &self.spec.output, &self.registry)?;
-        self.disk()?.take_log();
-        let power_on = self.disk()?.now();
-        let watch = Watch::start(self.disk()?, true)?;
-        let mut container = self.start_container(&mounted, setup)?;
+        let (begun, initramfs) = match early {
+            Some((begun, initramfs)) => (begun, Some(initramfs)),
+            None => (self.begin()?, None),
+        };
+        let mut container = self.start_container(&mounted, setup, (begun.at, initramfs))?;
         container.wait_for(&self.boot.until)?;
-        let (mut stage, requests) = watch.end(self.disk()?)?;
+        let (mut stage, requests) = begun.watch.end(self.disk()?)?;
         let marks = container.marks(&self.boot.until);
         stage.seconds = marks.last().context("a last mark")?.seconds;
         if keep {
@@ -240,7 +259,18 @@ impl Booting {
         Ok(Measured {
             stages: vec![stage],
             marks,
-            requests: since(power_on, requests),
+            requests: since(begun.power_on, requests),
+        })
+    }
+
+    /// What is measured of a container begins.
+    fn begin(&self) -> Result<Begun> {
+        let disk = self.disk()?;
+        disk.take_log();
+        Ok(Begun {
+            power_on: disk.now(),
+            watch: Watch::start(disk, true)?,
+            at: Instant::now(),
         })
     }
 
@@ -301,7 +331,7 @@ impl Booting {
             return lost;
         }
         let mut mounted = self.mount("rw,noatime")?;
-        let container = self.start_container(&mounted, setup)?;
+        let container = self.start_container(&mounted, setup, (begin, None))?;
         std::thread::sleep(after);
         let lost = self.disk()?.cut_power(random, Cut::Blocks);
         // The host writes out what its kernel still has in memory, which is forgotten.
@@ -337,13 +367,19 @@ impl Booting {
         )
     }
 
-    fn start_container(&self, mounted: &Mounted, setup: &Setup) -> Result<Container> {
+    fn start_container(
+        &self,
+        mounted: &Mounted,
+        setup: &Setup,
+        begun: (Instant, Option<Initramfs>),
+    ) -> Result<Container> {
         Container::start(
             &self.spec,
             &self.boot,
             &mounted.root,
             self.disk()?.device(),
             setup,
+            begun,
             &self.registry,
         )
     }
@@ -384,6 +420,7 @@ impl Machine for Booting {
         }
         let cold = Setup {
             cache: Cache::Cold,
+            initramfs: None,
             ..setup.clone()
         };
         self.start(&cold, place, true)
@@ -405,6 +442,13 @@ fn since(power_on: Nanos, mut log: Vec<Entry>) -> Vec<Entry> {
         entry.at = entry.at.saturating_sub(power_on);
     }
     log
+}
+
+/// Since when a container's boot is measured.
+struct Begun {
+    at: Instant,
+    power_on: Nanos,
+    watch: Watch,
 }
 
 /// Counts what the disk does during a boot.

@@ -16,6 +16,7 @@ use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::console::Marks;
+use super::initramfs::Initramfs;
 use super::running::{Running, Stop};
 use super::{Mark, Spec};
 use crate::cgroup::Cgroup;
@@ -49,18 +50,20 @@ pub(super) struct Container {
     socket: UnixDatagram,
     marks: Marks,
     limit: Duration,
+    initramfs: Option<Initramfs>,
     /// What nspawn leaves when it is killed.
     _leftovers: Vec<Guard>,
 }
 
 impl Container {
-    /// Starts the root mounted at `root`, whose disk is `device`.
+    /// Starts the root mounted at `root`, whose disk is `device`; its marks count from `begin`.
     pub(super) fn start(
         spec: &Spec,
         boot: &Boot,
         root: &Path,
         device: &Path,
         setup: &Setup,
+        (begin, initramfs): (Instant, Option<Initramfs>),
         registry: &Registry,
     ) -> Result<Container> {
         let name = format!("headstart-lab-{}", std::process::id());
@@ -113,7 +116,6 @@ impl Container {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(log.try_clone()?);
-        let begin = Instant::now();
         let mut child = command
             .spawn()
             .map_err(|error| tools::explain("systemd-nspawn", &error))?;
@@ -124,13 +126,14 @@ impl Container {
             socket,
             marks,
             limit: spec.limit,
+            initramfs,
             _leftovers: leftovers,
         })
     }
 
     /// Waits for the mark `until`.
     pub(super) fn wait_for(&mut self, until: &str) -> Result<()> {
-        let socket = &self.socket;
+        let (socket, initramfs) = (&self.socket, &self.initramfs);
         let mut message = [0; 4096];
         self.marks.wait_for(until, |marks| {
             // Errors are time-outs.
@@ -140,7 +143,10 @@ impl Container {
                 for line in text.lines() {
                     match line {
                         "READY=1" => marks.add(READY, now),
-                        line if line.starts_with(LET_GO) => marks.add(ROOT, now),
+                        line if line.starts_with(LET_GO) => {
+                            initramfs.iter().for_each(Initramfs::at_root);
+                            marks.add(ROOT, now);
+                        }
                         _ => {}
                     }
                 }
@@ -153,7 +159,7 @@ impl Container {
         self.marks.up_to(until)
     }
 
-    /// Ends it, and everything in it.
+    /// Ends it, and everything in it. Fails, too, if what stands for an initramfs did not end as it was to.
     pub(super) fn stop(mut self, stop: Stop) -> Result<()> {
         if let Stop::Orderly = stop {
             if let Some(pid) = Pid::from_raw(self.running.id() as i32) {
@@ -164,6 +170,7 @@ impl Container {
             // Told twice it would not wait for that.
             self.running.shut_down(self.limit, &mut || {})?;
         }
-        self.running.end()
+        self.running.end()?;
+        self.initramfs.take().map_or(Ok(()), Initramfs::finish)
     }
 }

@@ -12,6 +12,7 @@ mod chroot;
 mod command;
 mod console;
 mod container;
+mod initramfs;
 mod qmp;
 mod running;
 mod service;

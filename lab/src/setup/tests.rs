@@ -97,6 +97,13 @@ fn a_setup_like_another_differs_where_it_says_so() {
 }
 
 #[test]
+fn a_file_may_be_a_hook_of_the_package() {
+    let setup = Setup::load("boot-hydrate-vm-golden").unwrap();
+    assert!(setup.file["hook"].contains("\n    copy_file ranges \"$list\"\n"));
+    assert!(setup.file["premount"].contains("@headstart-hydrate"));
+}
+
+#[test]
 fn misspelt_placeholder_is_named() {
     let error = names().fill(&["{stat}/x".into()]).unwrap_err().to_string();
     assert!(error.contains("{stat}") && error.contains("state"), "{error}");

@@ -12,7 +12,7 @@ depends() {
 install() {
     local list
     # shellcheck disable=SC2154 # dracut's
-    inst_multiple mkdir mkfifo ln cat
+    inst_multiple mkdir mkfifo ln cat readlink
     inst_hook pre-pivot 10 "$moddir/headstart.sh"
     for list in "${dracutsysrootdir-}"/usr/lib/headstart/ranges/*.ranges; do
         [ -f "$list" ] || return 0

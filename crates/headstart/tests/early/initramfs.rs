@@ -20,8 +20,10 @@ const INITRAMFS_TOOLS: Hook = (
 const LIVE_BOOT: Hook = (INITRAMFS_TOOLS.0, "rootmnt=/root init=/sbin/init BOOT=live");
 const DRACUT: Hook = (
     include_str!("../../../../packaging/dracut/90headstart/headstart.sh"),
-    "NEWROOT=/root",
+    "NEWROOT=/root hookdir=/hooks",
 );
+/// What begins to read by a list, and ends that where there is a plan.
+const PREMOUNT: &str = include_str!("../../../../packaging/initramfs-tools/scripts/local-premount/headstart");
 const STAMP: &str = "run/initramfs/fsck-root";
 
 /// What came of the hook: how headstart was started, and what initramfs-tools was told.
@@ -34,6 +36,9 @@ struct Hooked {
     bypassed: [bool; 2],
     /// Whether systemd is, where that is what follows.
     is_said: [bool; 2],
+    /// Whether these were ended, of the processes in the file of those that read by a list: one that does, and
+    /// another that has such a number by now.
+    ended: [bool; 2],
 }
 
 /// Runs it as its initramfs does, and waits for what it leaves in the background, which has its fourth
@@ -42,8 +47,28 @@ struct Hooked {
 fn hook((text, told): Hook, readonly: &str, cmdline: &str, change: impl Fn(&Path, &Path)) -> Hooked {
     let dir = tempfile::tempdir().unwrap();
     let initramfs = dir.path();
-    for path in ["conf", "dev", "host", "proc", "run", "root"] {
-        fs::create_dir(initramfs.join(path)).unwrap();
+    for path in [
+        "conf",
+        "dev",
+        "host",
+        "proc",
+        "run/headstart",
+        "root",
+        "usr/bin",
+        "scripts/local-premount",
+        "hooks/pre-mount",
+    ] {
+        fs::create_dir_all(initramfs.join(path)).unwrap();
+    }
+    for path in [
+        "scripts/local-premount/headstart",
+        "hooks/pre-mount/10-hydrate.sh",
+    ] {
+        fs::write(initramfs.join(path), PREMOUNT).unwrap();
+    }
+
+    for name in ["headstart-hydrate", "other"] {
+        fs::copy("/usr/bin/sleep", initramfs.join("usr/bin").join(name)).unwrap();
     }
     for path in ["lib", "lib64"] {
         symlink(Path::new("host").join(path), initramfs.join(path)).unwrap();
@@ -54,11 +79,18 @@ fn hook((text, told): Hook, readonly: &str, cmdline: &str, change: impl Fn(&Path
     let command = "#!/host/bin/sh\necho \"$0 $*, $HEADSTART_INITRAMFS in $(pwd)\" >/started\n";
     fs::write(next.path().join("usr/bin/headstart"), command).unwrap();
     change(next.path(), initramfs);
+    // Who is not ended by SIGTERM is by SIGVTALRM, whose number is higher: the kernel delivers the lower first.
     let script =
         "mount --bind \"$1\" \"$0/root\"; mount -t proc proc \"$0/proc\"; mount -t devtmpfs dev \"$0/dev\"
         mount --bind \"$0/cmdline\" \"$0/proc/cmdline\"
         PATH=/host/usr/bin:/host/bin readonly=$2 \
-            /usr/bin/env $3 /usr/sbin/chroot \"$0\" /host/bin/sh -ec '/host/bin/sh /hook 4>&1 | cat'";
+            /usr/bin/env $3 /usr/sbin/chroot \"$0\" /host/bin/sh -ec '
+                /usr/bin/headstart-hydrate 600 & hydrate=$!
+                /usr/bin/other 600 & other=$!
+                printf \"%s\\n\" $other 4194303 $hydrate >/run/headstart/hydrate
+                /host/bin/sh /hook 4>&1 | cat
+                exec 2>/dev/null; kill -VTALRM $hydrate $other || true
+                wait $hydrate || echo $? >>/ended; wait $other || echo $? >>/ended'";
     let words = [next.path().to_str().unwrap(), readonly, told];
     assert!(process_1(initramfs, script, &words).status().unwrap().success());
     let read = |path: &str| fs::read_to_string(initramfs.join(path)).ok();
@@ -69,7 +101,21 @@ fn hook((text, told): Hook, readonly: &str, cmdline: &str, change: impl Fn(&Path
         pipe: pipe.is_ok_and(|facts| facts.file_type().is_fifo()),
         bypassed: [initramfs, next.path()].map(|root| root.join("run/headstart/bypassed").exists()),
         is_said: [initramfs, next.path()].map(|root| is_said(&root.join("run/systemd/system"))),
+        ended: ended(&read("ended").unwrap()),
     }
+}
+
+/// Whether two processes were ended by SIGTERM, by what their shell says of them.
+fn ended(statuses: &str) -> [bool; 2] {
+    let statuses: Vec<&str> = statuses.lines().collect();
+    let [hydrate, other] = statuses[..] else {
+        panic!("{statuses:?}")
+    };
+    [hydrate, other].map(|status| match status {
+        "143" => true,
+        "154" => false,
+        _ => panic!("{statuses:?}"),
+    })
 }
 
 const NOTHING: Hooked = Hooked {
@@ -78,6 +124,7 @@ const NOTHING: Hooked = Hooked {
     pipe: false,
     bypassed: [false, false],
     is_said: [false, false],
+    ended: [false, false],
 };
 
 /// Whether systemd is told of a bypassed boot, by what everybody may read.
@@ -108,6 +155,24 @@ fn as_it_is(_root: &Path, _initramfs: &Path) {}
 
 fn switched_off(root: &Path, _initramfs: &Path) {
     fs::remove_file(root.join("etc/systemd/system/sysinit.target.wants/headstart-boot.service")).unwrap();
+}
+
+/// Boots are read ahead there, as the copy of the plan says.
+fn with_a_plan(root: &Path, _initramfs: &Path) {
+    let starts = root.join("var/lib/headstart/starts");
+    fs::create_dir_all(&starts).unwrap();
+    fs::write(starts.join(headstart_store::NAME_OF_BOOTS), "plan").unwrap();
+}
+
+/// Nothing was learned yet, and the boot-failure guard is there.
+fn with_a_guard(root: &Path, _initramfs: &Path) {
+    let starts = root.join("var/lib/headstart/starts");
+    fs::create_dir_all(&starts).unwrap();
+    fs::write(
+        starts.join(format!("{}.guard", headstart_store::NAME_OF_BOOTS)),
+        [b'1'; 4096],
+    )
+    .unwrap();
 }
 
 fn is_bypassed(root: &Path, _initramfs: &Path) {
@@ -207,6 +272,26 @@ fn the_hook_starts_headstart_and_has_the_real_init_wait_where_the_root_can_be_wr
     assert_eq!(is_said(&is_bypassed), [true, false]);
     assert_eq!(is_said(&bypassed_late), [false, true]);
     assert_eq!(is_said(&as_it_is), [false, false], "headstart says it itself");
+}
+
+#[test]
+fn the_hooks_end_reading_by_a_list_where_there_is_a_plan() {
+    if !is_root() {
+        return;
+    }
+    let off = |root: &Path, initramfs: &Path| {
+        with_a_plan(root, initramfs);
+        switched_off(root, initramfs);
+    };
+    let by_the_plan = |which, change: &dyn Fn(&Path, &Path)| {
+        let hooked = hook(which, "n", "quiet", change);
+        (hooked.started.is_some(), hooked.ended)
+    };
+    for which in [INITRAMFS_TOOLS, LIVE_BOOT, DRACUT] {
+        assert_eq!(by_the_plan(which, &with_a_plan), (true, [true, false]));
+        assert_eq!(by_the_plan(which, &with_a_guard), (true, [false, false]));
+        assert_eq!(by_the_plan(which, &off), (false, [false, false]));
+    }
 }
 
 #[test]

@@ -11,11 +11,18 @@ const HOOK: &str = include_str!("../../../../packaging/initramfs-tools/scripts/l
 const UUID: &str = "0fa2f4b9-1f94-45b4-9fe1-ec5e77089ecf";
 
 /// What the hook started, of lists with these texts, and whether the boot goes on: as initramfs-tools executes it
-/// and as dracut sources it.
+/// and as dracut sources it. Their numbers are where the hook looks for them that begins headstart.
 fn started(lists: &[(&str, String)], cmdline: &str, how: &str) -> String {
     let dir = tempfile::tempdir().unwrap();
     let initramfs = dir.path();
-    for path in ["dev", "host", "proc", "usr/bin", "usr/lib/headstart/ranges"] {
+    for path in [
+        "dev",
+        "host",
+        "proc",
+        "run",
+        "usr/bin",
+        "usr/lib/headstart/ranges",
+    ] {
         fs::create_dir_all(initramfs.join(path)).unwrap();
     }
     for path in ["lib", "lib64"] {
@@ -27,7 +34,7 @@ fn started(lists: &[(&str, String)], cmdline: &str, how: &str) -> String {
     let program = initramfs.join("usr/bin/headstart-hydrate");
     fs::write(
         &program,
-        "#!/host/bin/sh\necho \"${0##*/} $*\" >>/started\nexit 1\n",
+        "#!/host/bin/sh\necho \"${0##*/} $*\" >>/started\necho $$ >>/numbers\nexit 1\n",
     )
     .unwrap();
     fs::set_permissions(program, fs::Permissions::from_mode(0o755)).unwrap();
@@ -44,7 +51,9 @@ fn started(lists: &[(&str, String)], cmdline: &str, how: &str) -> String {
             .success()
     );
     assert_eq!(fs::read_to_string(initramfs.join("ended")).unwrap(), "goes on\n");
-    fs::read_to_string(initramfs.join("started")).unwrap_or_default()
+    let read = |path: &str| fs::read_to_string(initramfs.join(path)).unwrap_or_default();
+    assert_eq!(read("run/headstart/hydrate"), read("numbers"));
+    read("started")
 }
 
 #[test]

@@ -22,7 +22,7 @@ use std::process::Command;
 /// where the time was up.
 ///
 /// The initramfs calls it for each list in /usr/lib/headstart/ranges before the root is mounted, unless
-/// headstart=off is on the kernel command line.
+/// headstart=off is on the kernel command line, and ends it when headstart begins to read a plan ahead.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The list.

@@ -35,6 +35,7 @@ impl Chroot {
             ("processors", spec.processors.is_some()),
             ("setup.kernel", !setup.kernel.is_empty()),
             ("setup.init", setup.init.is_some()),
+            ("setup.initramfs", setup.initramfs.is_some()),
             (
                 "keep beside cache = \"kept\"",
                 setup.keep && setup.cache == Cache::Kept,
