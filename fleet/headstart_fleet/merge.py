@@ -55,7 +55,7 @@ def profiles_of(con: duckdb.DuckDBPyConnection, image: str) -> tuple[list[Profil
     # What most machines have used comes first: of a fleet of many private files the last have no room.
     con.execute(
         "CREATE OR REPLACE TEMP TABLE room AS SELECT * FROM kept_files WHERE image = ?"
-        f" ORDER BY machines DESC, path, key LIMIT {limits.ENTRIES}",
+        f" ORDER BY machines DESC, path, key LIMIT {limits.SET_ENTRIES}",
         [image],
     )
     ranges = defaultdict(list)
@@ -104,7 +104,7 @@ class _Room:
     """What a file of profiles still has room for."""
 
     def __init__(self):
-        self.entries, self.ranges, self.bytes, self.packages = limits.ENTRIES, limits.RANGES, limits.ENTRY_BYTES, set()
+        self.entries, self.ranges, self.bytes, self.packages = limits.SET_ENTRIES, limits.RANGES, limits.SET_ENTRY_BYTES, set()
         # PKGS has its own limit of bytes: two lengths of two bytes each.
         self.package_bytes = limits.PKGS - 16
 

@@ -72,7 +72,7 @@ class _Left:
 
     def __init__(self):
         self.entries, self.ranges, self.tails, self.touches = (
-            limits.ENTRIES,
+            limits.SET_ENTRIES,
             limits.RANGES,
             limits.TAIL_RANGES,
             limits.TOUCH_RANGES,
@@ -123,7 +123,7 @@ def check_path(path: bytes) -> None:
 
 def _files(values: Values, packages: list[tuple[str, str]]) -> list[tuple]:
     files, total, last = [], 0, None
-    for _ in range(values.count("files", limits.ENTRIES)):
+    for _ in range(values.count("files", limits.SET_ENTRIES)):
         path = values.string()
         overlay = values.string() if values.flag() else None
         size = values.number() if values.flag() else None
@@ -132,8 +132,8 @@ def _files(values: Values, packages: list[tuple[str, str]]) -> list[tuple]:
             if one is not None:
                 check_path(one)
                 total += len(one)
-        if total > limits.ENTRY_BYTES:
-            raise Damaged(f"it has more than {limits.ENTRY_BYTES} bytes of paths")
+        if total > limits.SET_ENTRY_BYTES:
+            raise Damaged(f"it has more than {limits.SET_ENTRY_BYTES} bytes of paths")
         # None goes before any value.
         order = (path, overlay is not None, overlay or b"", size is not None, size or 0)
         if last is not None and last >= order:

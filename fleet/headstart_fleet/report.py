@@ -92,7 +92,7 @@ def read_machine(path: Path) -> list[OfKey]:
         document = json.loads(data, parse_constant=lambda name: math.nan)
     except (ValueError, RecursionError):
         raise Damaged("it is no JSON: `headstart status --json` writes it") from None
-    if not isinstance(document, list) or len(document) > limits.ENTRIES:
+    if not isinstance(document, list) or len(document) > limits.SET_ENTRIES:
         raise Damaged("it is no list of keys: write it by `headstart status --json`, without a KEY")
     return [of_key(status) for status in document]
 

@@ -193,7 +193,7 @@ def test_what_has_no_room_is_left_out_the_rarest_first(tmp_path, monkeypatch, ca
     everywhere = [entry(f"/usr/lib/{name}") for name in "ab"]
     some = [entry(f"/usr/lib/{name}") for name in "cd"]
     fleet = fleet_of(tmp_path, everywhere + some, everywhere + some[:1], everywhere + some[:1])
-    monkeypatch.setattr(limits, "ENTRIES", 3)
+    monkeypatch.setattr(limits, "SET_ENTRIES", 3)
     found = merged(fleet, tmp_path / "out", "--k", "1", "--share", "0.1")[KEY]
     assert paths(found) == ["/usr/lib/a", "/usr/lib/b", "/usr/lib/c"]
     assert "1 files that fewer machines use are left out" in capsys.readouterr().out

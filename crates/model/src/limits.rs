@@ -135,11 +135,13 @@ limits! {
     OUTCOME_FILE = 256 * KIB, Outcome, "bytes of an outcome's file, and of OUTC, decoded", "a key, some numbers, and stages of at most 400 bytes each";
     REASON = 4096, Outcome, "bytes of a reason", "a sentence, with a path in it";
 
+    SET_ENTRIES = 32 * KIB, Profiles, "entries of all profiles", "three times what all keys of a desktop have; to import more would take more than 64 MiB";
+    SET_ENTRY_BYTES = 4 * MIB, Profiles, "bytes of all paths of all profiles", "128 for each entry";
     PROFILES = 512, Profiles, "profiles", "a desktop's daemon knows some hundreds of programs";
     PACKAGES = 8 * KIB, Profiles, "packages", "a desktop has some thousands installed, and starts read files of some hundreds";
     PACKAGE_TEXT = 255, Profiles, "bytes of a package's name, and of its version", "as of a file name, which dpkg makes of both";
     PKGS = MIB, Profiles, "bytes of PKGS, decoded", "128 for each package";
-    SET_FILE = 9 * MIB, Profiles, "bytes of FILE, decoded", "its paths, and 32 for each entry";
+    SET_FILE = 5 * MIB, Profiles, "bytes of FILE, decoded", "its paths, and 32 for each entry";
     KEYS = 9 * MIB, Profiles, "bytes of KEYS, decoded", "what the lists of one profile can take, but for its paths";
 
     PIECES = 512 * KIB, Compare, "pieces of all reads", "a read of 128 KiB has at most 128, and most have one or two";

@@ -40,7 +40,7 @@ pub struct Owner {
     pub package: u32,
 }
 
-/// What all profiles of a set take together, for its limits: those of a single profile.
+/// What all profiles of a set take together, for its limits.
 #[derive(Default)]
 struct Taken {
     entries: usize,
@@ -59,8 +59,8 @@ impl Taken {
             self.tails += entry.tail.as_ref().map_or(0, Vec::len);
             self.touches += entry.touches.as_ref().map_or(0, crate::format::ranges_of);
         }
-        bounded("entries", self.entries, limits::ENTRIES)?;
-        bounded("bytes of paths", self.bytes, limits::ENTRY_BYTES)?;
+        bounded("entries", self.entries, limits::SET_ENTRIES)?;
+        bounded("bytes of paths", self.bytes, limits::SET_ENTRY_BYTES)?;
         bounded("ranges", self.ranges, limits::RANGES)?;
         bounded("ranges from the end", self.tails, limits::TAIL_RANGES)?;
         bounded("ranges of touches", self.touches, limits::TOUCH_RANGES)
@@ -208,8 +208,8 @@ mod tests {
     }
 
     #[test]
-    fn all_together_have_the_room_of_one() {
-        let many: Vec<String> = (0..limits::ENTRIES / 2)
+    fn all_together_have_a_limit() {
+        let many: Vec<String> = (0..limits::SET_ENTRIES / 2)
             .map(|index| format!("/{index:06}"))
             .collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
@@ -217,7 +217,7 @@ mod tests {
         set.add(profile("a", &many)).unwrap();
         set.add(profile("b", &many)).unwrap();
         let refused = set.add(profile("c", &["/x"])).unwrap_err();
-        assert!(refused.contains("more than 65536 entries"), "{refused}");
+        assert!(refused.contains("more than 32768 entries"), "{refused}");
         assert_eq!(set.profiles().len(), 2);
     }
 

@@ -278,9 +278,14 @@ fn the_largest_files_that_are_allowed_are_read_in_little_memory() {
     drop(profile);
 
     // Half of what a set of profiles may have is another key's.
+    let length = limits::SET_ENTRY_BYTES / limits::SET_ENTRIES;
+    let entry = |index: usize| Entry {
+        path: path(index, length),
+        ..entry(index)
+    };
     let profiles = ["a", "b"].map(|key| Profile {
         key: testing::key(key),
-        ..testing::profile((0..limits::ENTRIES / 2).map(entry).collect())
+        ..testing::profile((0..limits::SET_ENTRIES / 2).map(entry).collect())
     });
     let set = testing::profile_set(profiles.into());
     assert!(bounded("the largest profiles", &set.to_bytes().unwrap()));

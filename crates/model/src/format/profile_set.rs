@@ -139,7 +139,7 @@ struct File {
 }
 
 fn read_files(values: &mut Values<'_>) -> Result<Vec<File>, String> {
-    let count = values.count("files", limits::ENTRIES)?;
+    let count = values.count("files", limits::SET_ENTRIES)?;
     let mut files: Vec<File> = Vec::with_capacity(count);
     let mut bytes = 0;
     for _ in 0..count {
@@ -156,7 +156,7 @@ fn read_files(values: &mut Values<'_>) -> Result<Vec<File>, String> {
         }
         let overlay = file.overlay.as_ref().map_or(0, |path| path.as_bytes().len());
         bytes += file.path.as_bytes().len() + overlay;
-        bounded("bytes of paths", bytes, limits::ENTRY_BYTES)?;
+        bounded("bytes of paths", bytes, limits::SET_ENTRY_BYTES)?;
         files.push(file);
     }
     Ok(files)
@@ -173,7 +173,7 @@ struct Left {
 fn read_profiles(values: &mut Values<'_>, files: &[File]) -> Result<Vec<Profile>, String> {
     let count = values.count("profiles", limits::PROFILES)?;
     let mut left = Left {
-        entries: limits::ENTRIES,
+        entries: limits::SET_ENTRIES,
         ranges: limits::RANGES,
         tails: limits::TAIL_RANGES,
         touches: limits::TOUCH_RANGES,

@@ -109,7 +109,9 @@ impl Importer<'_> {
         leave_out_secrets(&mut profile, &facts);
         recognise(&mut profile, &facts, others);
         let draft = plan(&profile, &facts, &[], &PlanOptions::new(now_unix_ns()));
+        drop(facts);
         let file = draft.to_file()?;
+        drop(draft);
         let planned = file.plan()?;
         let data_bytes = issued(&planned, RequestKind::Data).1;
         if data_bytes == 0 {
