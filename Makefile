@@ -24,7 +24,7 @@ export ARCH
 LAB := target/release/headstart-lab
 
 .PHONY: all deps deps-cross deps-build deps-test deps-kernels deps-packages deps-live deps-arm64 crates crates-md build build-lab build-static order build-dynamic check lint man install-files deb rpm test-packages test-packages-vm test-packages-kills test-image test-live test-golden test-layout test-arm64 test-reproducible test test-all test-kernels \
-	deps-dynamic deps-consumers test-consumers test-fleet bench-fleet deps-fleet test-debian13 test-dynamic test-cases test-storm fuzz fuzz-structured demo bench measure install clean
+	deps-dynamic deps-consumers test-consumers fleet test-fleet bench-fleet deps-fleet test-debian13 test-dynamic test-cases test-storm fuzz fuzz-structured demo bench measure install clean
 
 all: build
 
@@ -246,9 +246,11 @@ test-all: test test-kernels test-packages test-image test-reproducible test-cons
 
 # The program of fleet/, installed as a user installs it, and its tests.
 FLEET := target/fleet/bin
-test-fleet: deps-fleet
+fleet: deps-fleet
 	python3 -m venv target/fleet
 	$(FLEET)/pip install -q --disable-pip-version-check ./fleet[test]
+
+test-fleet: fleet
 	cd fleet && ../$(FLEET)/pytest
 
 # What merging MACHINES_OF_FLEET machines takes, on a machine that does nothing else; fleet/SCALE.md has the figures. Some 3 GB of disk.

@@ -35,7 +35,7 @@ OF_PACKAGES = "/usr/"
 UUID = re.compile(r"[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{12}")
 #: What mkstemp, Python, GLib, editors, NFS, MySQL and cores name.
 TEMPORARY = re.compile(
-    r"^tmp[a-z0-9_]{6,}$|^\.goutputstream|^\.nfs|^#sql|^\.~lock|^\.#|\.sw[a-p]$|~$|^core\.|\.(tmp|temp|lock|pid)$|^sess_"
+    r"^tmp[a-z0-9_]{6,}$|^\.goutputstream|^\.nfs|^#sql|^\.~lock|^\.#|\.sw[a-p]$|~$|^core\.[0-9]+$|\.(tmp|temp|lock|pid)$|^sess_"
 )
 WORDS = re.compile(r"[A-Za-z0-9]+")
 #: Letters that follow digits, or digits that follow letters.
@@ -45,6 +45,8 @@ HEX = re.compile(r"[0-9a-fA-F]+")
 #: Each repetition begins with a capital, so that no text takes longer than its length.
 CAPITALS = re.compile(r"(?:[A-Z][a-z]+)+")
 NUMBERED = re.compile(r"[a-z]*(?:[A-Z][a-z]+)*[0-9]{1,2}")
+#: A directory of a version of a program.
+VERSION = re.compile(r"[0-9]{1,2}")
 #: Versions of programs, as of Python's compiled files and of shared libraries.
 VERSIONS = re.compile(r"cpython-\d{2,3}|python-?\d[.\d]*|\.so\.[\d.]+$|(?<![\d.])\d{1,3}(\.\d{1,3})+(-\d{1,3})?(?![\d.])")
 
@@ -91,6 +93,9 @@ def may_leave(path: str, is_packaged: bool) -> bool:
     parts = path.split("/")[1:]
     if not path.startswith(OF_PACKAGES) and not OF_HOMES.isdisjoint(parts):
         return False
+    if path.startswith(OF_PACKAGES):
+        # As of compilers and databases: /usr/lib/gcc/x86_64-linux-gnu/12.
+        parts = [part for part in parts if not VERSION.fullmatch(part)]
     return is_packaged or not any(is_by_chance(part) for part in parts)
 
 

@@ -20,6 +20,7 @@ PUBLIC = """
 /etc/systemd/system/multi-user.target.wants/cron.service /usr/share/icons/hicolor/icon-theme.cache
 /opt/app/PyQt5/QtCore.abi3.so /etc/alternatives/x-www-browser /srv/app/node_modules/lodash/index.js /lib64 /
 /usr/local/lib/python3.11/site-packages/numpy/core/_multiarray_umath.cpython-311-x86_64-linux-gnu.so
+/usr/include/c++/12/vector /usr/lib/gcc/x86_64-linux-gnu/12 /usr/lib/python3/dist-packages/numpy/ma/__pycache__/core.cpython-311.pyc
 """.split()
 
 PRIVATE = """
@@ -30,6 +31,7 @@ PRIVATE = """
 
 BY_CHANCE = """
 /var/cache/fontconfig/3830d5c3ddfd5cd38a049b759396e72e-le64.cache-7 /var/lib/x/4711 /var/lib/x/job.4711
+/var/lib/x/12 /usr/lib/x/4711
 /var/lib/x/tmpab12cd_3 /opt/a/tmp.AbC123xyZ0 /var/log/journal/0123456789abcdef0123456789abcdef/system.journal
 /var/lib/x/123e4567-e89b-12d3-a456-426614174000 /srv/x/conf.aBcDeF /srv/x/k8Jd0s /etc/.passwd.swp /srv/sess_abcdef
 /var/lib/docker/overlay2/a1b2c3d4e5f60718/diff /srv/data/1699999999 /etc/ssl/certs/3513523f.0 /srv/core.1234 /opt/x/a~

@@ -2,7 +2,7 @@
 //! be one: the built-in ones are files too, under `lab/setups/`.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,8 @@ use crate::built_in::{built_in, text};
 /// How a tool is put to work: a TOML file. Commands are lists of words; `{program}` as a word of its own
 /// stands for the program's own command line, and within words `{workload}`, `{state}` (a directory kept
 /// between runs, outside the image), `{mount}` or `{root}` (the image), `{files}` (the setup's own files),
-/// `{headstart}` (the binary) and `{disk}` (the disk as `headstart floor --disk` takes it) are filled in.
+/// `{headstart}` (the binary), `{disk}` (the disk as `headstart floor --disk` takes it) and `{profile}` (the
+/// setup's file of profiles, if it has one) are filled in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Setup {
@@ -84,6 +85,9 @@ pub struct Setup {
     /// What a container starts as process 1, in place of the service manager that it finds.
     #[serde(default)]
     pub init: Option<String>,
+    /// A file of profiles (headstart-profiles(5)) that is imported: a path from the experiment's directory.
+    #[serde(default)]
+    pub profile: Option<PathBuf>,
     /// Scripts and other files the commands need, by name: they lie in `{files}` when a command runs. The path
     /// of a hook of the package ([`HOOKS`]) stands for its text.
     #[serde(default)]
@@ -285,6 +289,9 @@ pub const BUILT_IN: &[(&str, &str)] = built_in!(
         "headstart-12",
         "daemon-12",
         "boot-headstart-12",
+        "imported",
+        "own-third",
+        "boot-imported",
     ]
 );
 
@@ -302,11 +309,19 @@ const HOOKS: [(&str, &str); 2] = hooks!(
 impl Setup {
     /// A built-in setup by name, or the TOML file at a path ending in `.toml`.
     pub fn load(name: &str) -> Result<Setup> {
-        let own_text = text("setup", BUILT_IN, name)?;
+        let text = text("setup", BUILT_IN, name)?;
         let parsed = || format!("the setup {name}");
-        let mut setup: Setup = toml::from_str(&own_text).with_context(parsed)?;
+        // An error in what a file says names its line.
+        toml::from_str::<Setup>(&text).with_context(parsed)?;
+        Setup::of_table(toml::from_str(&text).with_context(parsed)?, name)
+    }
+
+    /// The setup that a table describes: a file's, or one in an experiment. Errors call it `name`; where the
+    /// table does not name it, its name is what is left of that without directory and ending.
+    pub fn of_table(own: toml::Table, name: &str) -> Result<Setup> {
+        let parsed = || format!("the setup {name}");
+        let mut setup: Setup = own.clone().try_into().with_context(parsed)?;
         if let Some(like) = setup.like.take() {
-            let own = toml::from_str::<toml::Table>(&own_text).with_context(parsed)?;
             let other = text("setup", BUILT_IN, &like).with_context(|| format!("the setup {name}: like"))?;
             let mut merged: toml::Table =
                 toml::from_str(&other).with_context(|| format!("the setup {like}"))?;
@@ -333,10 +348,10 @@ impl Setup {
         {
             bail!("the setup {name}: file {file:?} must be a plain name");
         }
-        if setup.name.starts_with('.') || setup.name.contains('/') {
+        if setup.name.is_empty() || setup.name.starts_with('.') || setup.name.contains('/') {
             // It is the name of a directory, too.
             bail!(
-                "the setup {name}: name {:?} must not begin with a dot or hold a slash",
+                "the setup {name}: name {:?} must not be empty, begin with a dot or hold a slash",
                 setup.name
             );
         }

@@ -2,7 +2,7 @@
 //! before anything runs.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
@@ -38,8 +38,15 @@ pub fn check(experiment: &Experiment, options: &Options) -> Result<()> {
                 headstart.display()
             );
         }
+        if let Some(profile) = setup.profile.as_ref().filter(|path| !path.is_file()) {
+            bail!(
+                "{}: there is no file of profiles {}: fleet/bench/eleventh.py makes those of our experiments",
+                own(),
+                profile.display()
+            );
+        }
         for command in setup.commands() {
-            check_command(command).with_context(own)?;
+            check_command(command, setup.profile.clone()).with_context(own)?;
         }
         let requires: Vec<&str> = setup.requires.iter().map(String::as_str).collect();
         tools::require(&requires).with_context(own)?;
@@ -110,13 +117,14 @@ fn check_installed(experiment: &Experiment, case: &Case) -> Result<()> {
 }
 
 /// A command's placeholders are known, and a program of the host's is installed.
-fn check_command(command: &[String]) -> Result<()> {
+fn check_command(command: &[String], profile: Option<PathBuf>) -> Result<()> {
     let place = Place {
         state: "/state".into(),
         headstart: "/headstart".into(),
         workload: "workload".into(),
         disk: "disk".into(),
         at_once: false,
+        profile,
     };
     place
         .names(Path::new("/root"), vec!["program".into()])
@@ -181,10 +189,12 @@ mod tests {
 
     #[test]
     fn commands_are_checked_before_they_run() {
-        check_command(&words("sh -c {program}")).unwrap();
-        check_command(&words("{headstart} boot enable --root {root}")).unwrap();
-        let said = |line: &str| check_command(&words(line)).unwrap_err().to_string();
+        check_command(&words("sh -c {program}"), None).unwrap();
+        check_command(&words("{headstart} boot enable --root {root}"), None).unwrap();
+        check_command(&words("cp {profile} {state}"), Some("x".into())).unwrap();
+        let said = |line: &str| check_command(&words(line), None).unwrap_err().to_string();
         assert!(said("sh {rot}/x").contains("{rot}"));
+        assert!(said("cp {profile} x").contains("no placeholder {profile}"));
         assert!(said("no-such-tool x").contains("no-such-tool is not installed"));
         assert!(said("").contains("empty"));
     }

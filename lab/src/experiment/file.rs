@@ -11,7 +11,7 @@ use anyhow::{Context, Error, Result, anyhow};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{Case, Experiment, Goal};
+use super::{Case, Experiment, Figure, Goal};
 use crate::image::{Fs, Recipe};
 use crate::kind::Kind;
 use crate::model::Model;
@@ -28,7 +28,7 @@ struct File {
     fs: Option<Fs>,
     memory_mb: Option<u64>,
     processors: Option<NonZeroU8>,
-    setups: Spanned<Vec<Spanned<String>>>,
+    setups: Spanned<Vec<Spanned<Named>>>,
     base: Option<Spanned<String>>,
     rounds: Spanned<usize>,
     #[serde(default = "first_seed")]
@@ -40,6 +40,19 @@ struct File {
     case: Vec<Spanned<CaseFile>>,
     #[serde(default)]
     goal: Vec<Spanned<Goal>>,
+}
+
+/// A setup as an experiment has it.
+#[derive(Debug, Deserialize)]
+#[serde(
+    untagged,
+    expecting = "the name of a setup, or a table that says what one is like and what differs"
+)]
+enum Named {
+    /// A built-in's, or a path.
+    Name(String),
+    /// The setup itself.
+    Table(toml::Table),
 }
 
 /// What a case says of its own; the rest is the experiment's.
@@ -132,8 +145,16 @@ impl Source<'_> {
     fn setups(&self, file: &File) -> Result<Vec<Setup>> {
         let mut setups: Vec<Setup> = Vec::new();
         for name in file.setups.get_ref() {
-            let mut setup = Setup::load(&beside(self.path, name.get_ref()))
-                .with_context(|| self.place(name.span(), "setups"))?;
+            let setup = match name.get_ref() {
+                Named::Name(name) => Setup::load(&beside(self.path, name)),
+                Named::Table(table) => {
+                    let own = table.get("name").and_then(toml::Value::as_str);
+                    Setup::of_table(table.clone(), own.unwrap_or_default())
+                }
+            };
+            let mut setup = setup.with_context(|| self.place(name.span(), "setups"))?;
+            let directory = self.path.parent().unwrap_or(Path::new(""));
+            setup.profile = setup.profile.map(|profile| directory.join(profile));
             let is_before = |other: &str| setups.iter().any(|s| s.name == other);
             if is_before(&setup.name) {
                 let why = format!("{:?} stands there twice", setup.name);
@@ -243,6 +264,17 @@ impl Source<'_> {
                 let why = format!("{:?} is none of the setups {}", g.setup, names.join(", "));
                 return Err(self.refuse(span, "goal.setup", why));
             }
+            match &g.of {
+                Some(of) if g.figure == Figure::GainLost && names.contains(&of.as_str()) => {}
+                None if g.figure != Figure::GainLost => {}
+                _ => {
+                    let why = format!(
+                        "gain-lost, and no other figure, is one of the setups {}",
+                        names.join(", ")
+                    );
+                    return Err(self.refuse(span, "goal.of", why));
+                }
+            }
             if let Some(case) = g.case.as_ref().filter(|name| !has(cases, name)) {
                 return Err(self.refuse(span, "goal.case", format!("no case {case:?} here")));
             }
@@ -307,6 +339,35 @@ mod tests {
         let setups = "'boot-none', 'boot-headstart-init', 'boot-layout'";
         assert_eq!(goes_on(setups), [None, None, named("headstart-init")]);
         assert_eq!(goes_on("'boot-layout', 'boot-headstart-init'"), [None, None]);
+    }
+
+    #[test]
+    fn a_setup_may_stand_in_the_experiment_with_its_profile() {
+        let with = |table: &str| GOOD.replace("'headstart'", table);
+        let table = "'own-third', {like = 'imported', name = 'votes', profile = '../votes.profiles'}";
+        let e = parse(&with(table), Path::new("x/e.toml")).unwrap();
+        assert_eq!(e.setups[2].name, "votes");
+        assert_eq!(
+            e.setups[2].profile.as_deref(),
+            Some(Path::new("x/../votes.profiles"))
+        );
+        let goal = |of: &str| format!("{}[[goal]]\nsetup = 'votes'\n{of}at_most = 0.1\n", with(table));
+        let e = parse(
+            &goal("figure = 'gain-lost'\nof = 'own-third'\n"),
+            Path::new("x/e.toml"),
+        )
+        .unwrap();
+        assert_eq!(e.goals[0].of.as_deref(), Some("own-third"));
+        for of in [
+            "figure = 'gain-lost'\n",
+            "figure = 'gain-lost'\nof = 'mine'\n",
+            "figure = 'L'\nof = 'none'\n",
+        ] {
+            let error = wrong(&goal(of));
+            assert!(error.contains("line 7: goal.of: gain-lost"), "{error}");
+        }
+        assert!(wrong(&with("{like = 'imported'}")).contains("line 5: setups: the setup : name"));
+        assert!(wrong(&with("7")).contains("the name of a setup, or a table"));
     }
 
     #[test]

@@ -13,6 +13,9 @@ pub struct Goal {
     pub case: Option<String>,
     /// What of it is bounded.
     pub figure: Figure,
+    /// The setup whose gain is the measure, for [`Figure::GainLost`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of: Option<String>,
     /// The largest value that meets the goal, in the figure's own unit.
     pub at_most: f64,
 }
@@ -36,6 +39,8 @@ pub enum Figure {
     ExtraMs,
     /// Median of the time over the base's in the same round: a ratio.
     Ratio,
+    /// The share of another setup's gain over the base that this one does not reach, of medians.
+    GainLost,
 }
 
 impl Figure {
@@ -48,6 +53,7 @@ impl Figure {
             Figure::OverEarlier => "time over the earlier build",
             Figure::ExtraMs => "time over bare",
             Figure::Ratio => "ratio to bare",
+            Figure::GainLost => "gain lost",
         }
     }
 
@@ -56,7 +62,7 @@ impl Figure {
         match self {
             Figure::AboveBest | Figure::AboveFloor | Figure::OverEarlier => format!("{value:.2}"),
             Figure::Ratio => format!("{value:.3}"),
-            Figure::MoreRead => format!("{:.0} %", value * 100.0),
+            Figure::MoreRead | Figure::GainLost => format!("{:.0} %", value * 100.0),
             Figure::ExtraMs => format!("{value:.1} ms"),
         }
     }

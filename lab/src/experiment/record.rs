@@ -94,7 +94,7 @@ pub struct Begun {
     pub processors: usize,
     /// Hash of all the experiment's files, images' recipes, models and setups among them.
     pub experiment: String,
-    /// Hash of headstart's and the lab's binary.
+    /// Hash of headstart's and the lab's binary, and of the profiles that setups import.
     pub programs: String,
 }
 
@@ -120,12 +120,12 @@ fn as_asked(experiment: &Experiment) -> Experiment {
 }
 
 impl Begun {
-    /// Describes `experiment`, run with the given builds of headstart (where a setup needs them) and this
-    /// program.
-    pub fn new(experiment: &Experiment, builds: &[impl AsRef<Path>]) -> Result<Begun> {
+    /// Describes `experiment`, run with the given files (builds of headstart where a setup needs them, profiles)
+    /// and this program.
+    pub fn new(experiment: &Experiment, files: &[impl AsRef<Path>]) -> Result<Begun> {
         let mut programs = Sha256::new();
-        let builds = builds.iter().map(AsRef::as_ref);
-        for path in builds.chain([Path::new("/proc/self/exe")]) {
+        let files = files.iter().map(AsRef::as_ref);
+        for path in files.chain([Path::new("/proc/self/exe")]) {
             programs.update(fs::read(path).with_context(|| format!("reading {}", path.display()))?);
         }
         let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
@@ -191,7 +191,7 @@ impl Directory {
                     old.experiment != begun.experiment,
                 ),
                 (
-                    "another binary of headstart or the lab",
+                    "another binary of headstart or the lab, or other profiles",
                     old.programs != begun.programs,
                 ),
             ];

@@ -39,7 +39,9 @@ pub fn run(experiment: &Experiment, options: &Options, registry: &Registry) -> R
         Some(&options.headstart).filter(|_| needs),
         options.earlier.as_ref(),
     ];
-    let begun = Begun::new(experiment, &builds.into_iter().flatten().collect::<Vec<_>>())?;
+    let profiles = experiment.setups.iter().map(|setup| setup.profile.as_ref());
+    let made_of: Vec<_> = builds.into_iter().chain(profiles).flatten().collect();
+    let begun = Begun::new(experiment, &made_of)?;
     if options.again {
         forget(&out)?;
     }
@@ -291,6 +293,9 @@ impl Session<'_> {
             workload: case.recipe.name.clone(),
             disk: cost(&case.model),
             at_once: setup.install_at_once,
+            // Commands run in other directories.
+            profile: (setup.profile.as_ref())
+                .map(|path| std::path::absolute(path).unwrap_or_else(|_| path.clone())),
         }
     }
 
@@ -386,6 +391,7 @@ mod tests {
             workload: String::new(),
             disk: String::new(),
             at_once: false,
+            profile: None,
         };
         let (other, own) = (place("one"), place("three"));
         fs::create_dir_all(&other.state).unwrap();

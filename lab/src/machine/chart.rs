@@ -88,6 +88,7 @@ impl ChartArgs {
             workload: recipe.name.clone(),
             disk: cost(&model),
             at_once: false,
+            profile: None,
         };
         let spec = Spec {
             kind,

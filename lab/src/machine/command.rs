@@ -80,6 +80,7 @@ impl BootArgs {
             workload: spec.recipe.name.clone(),
             disk: cost(&spec.model),
             at_once: false,
+            profile: setup.profile.clone(),
         };
         renew(&place, &spec.output)?;
         setup.write_files(&place.files())?;

@@ -75,6 +75,8 @@ pub struct Place {
     pub disk: String,
     /// Whether the disk has no delays for what is installed.
     pub at_once: bool,
+    /// `{profile}`: the file of profiles of a setup that has one.
+    pub profile: Option<PathBuf>,
 }
 
 impl Place {
@@ -109,10 +111,9 @@ impl Place {
             ("headstart", text(&self.headstart)),
             ("disk", self.disk.clone()),
         ];
-        Names {
-            values: BTreeMap::from(values),
-            program,
-        }
+        let mut values = BTreeMap::from(values);
+        values.extend(self.profile.as_deref().map(|profile| ("profile", text(profile))));
+        Names { values, program }
     }
 }
 

@@ -126,6 +126,9 @@ pub struct KeptGoal {
     pub setup: String,
     /// Which figure.
     pub figure: Figure,
+    /// The setup whose gain is the measure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of: Option<String>,
     /// The largest value that meets the goal.
     pub at_most: f64,
     /// The figure and its interval; empty where there is none.
@@ -146,7 +149,7 @@ impl PublishedResult {
             name: case.name.clone(),
             title: case.title.clone(),
             setup: case.setups.iter().filter(|s| s.n > 0).map(setup).collect(),
-            goal: judge(&e.goals, case).iter().map(goal).collect(),
+            goal: judge(e, case).iter().map(goal).collect(),
         });
         PublishedResult {
             format: FORMAT,
@@ -264,6 +267,7 @@ fn goal(judged: &Judged) -> KeptGoal {
     KeptGoal {
         setup: judged.setup.clone(),
         figure: judged.figure,
+        of: judged.of.clone(),
         at_most: judged.at_most,
         value: list(judged.value),
         met: judged.met(),

@@ -136,6 +136,60 @@ pub fn setups(kept: &PublishedResult) -> String {
     text + &notes(kept)
 }
 
+/// What other setups gain, as shares of what `of` gains: one row for each case, bold where a goal is missed.
+pub fn shares(kept: &PublishedResult, of: &str) -> String {
+    let setups = kept.case.first().map_or(&[][..], |case| &case.setup);
+    let others = setups.iter().map(|setup| setup.setup.as_str());
+    let is_shown = |name: &&str| ![of, &kept.base].contains(name) && Some(*name) != kept.warm.as_deref();
+    let others: Vec<&str> = others.filter(is_shown).collect();
+    let mut text = format!("| | {}, s | {of}, s |", kept.base);
+    for name in &others {
+        let goal = kept.case.first().and_then(|case| gain_lost(case, name));
+        let goal = goal.map(|goal| format!(" (≥ {:.0} %)", (1.0 - goal.at_most) * 100.0));
+        let _ = write!(text, " {name}{} |", goal.unwrap_or_default());
+    }
+    let _ = writeln!(text, "\n|---|{}", "---|".repeat(others.len() + 2));
+    for case in &kept.case {
+        let [cold, own] = [kept.base.as_str(), of].map(|name| median(case, Some(name)));
+        let cells: Vec<String> = others.iter().map(|name| share(case, name, of)).collect();
+        let _ = writeln!(
+            text,
+            "| {} | {cold} | {own} | {} |",
+            case.shown(),
+            cells.join(" | ")
+        );
+    }
+    text + &notes(kept)
+}
+
+/// The goal of how much of another setup's gain this one may not reach.
+fn gain_lost<'a>(case: &'a KeptCase, name: &str) -> Option<&'a KeptGoal> {
+    let is_own = |goal: &&KeptGoal| goal.setup == name && goal.figure == Figure::GainLost;
+    case.goal.iter().find(is_own)
+}
+
+/// What `name` gains as a share of what `of` gains.
+fn share(case: &KeptCase, name: &str, of: &str) -> String {
+    let gain = |name: &str| case.setup(name)?.recovered.first().copied();
+    let share = gain(name).zip(gain(of)).map(|(own, of)| own / of);
+    match gain_lost(case, name) {
+        None => percent(share.as_slice()),
+        Some(goal) => {
+            let mut reached: Vec<f64> = goal.value.iter().map(|lost| 1.0 - lost).collect();
+            // The ends of the interval change places.
+            if let [_, low, high] = &mut reached[..] {
+                std::mem::swap(low, high);
+            }
+            let shown = percent(&reached);
+            if goal.missed() {
+                format!("**{shown}**")
+            } else {
+                shown
+            }
+        }
+    }
+}
+
 /// Starts with everything in memory: what they cost.
 pub fn cost(kept: &PublishedResult, with: &str) -> String {
     let mut text = "| all in memory | pairs | bare, ms | `headstart run`, ms | more, ms (95 %) | goal, ms | ratio (95 %) | goal | earlier build: more, ms (95 %) |\n\
@@ -227,8 +281,8 @@ pub fn value(figure: Figure, list: &[f64]) -> String {
         [value, low, high] => format!(
             "{} ({}…{})",
             figure.shown(value),
-            figure.shown(low).trim_end_matches(" ms"),
-            figure.shown(high).trim_end_matches(" ms")
+            figure.shown(low).trim_end_matches([' ', 'm', 's', '%']),
+            figure.shown(high).trim_end_matches([' ', 'm', 's', '%'])
         ),
         [value, ..] => figure.shown(value),
         [] => NONE.to_owned(),

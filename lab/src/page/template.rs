@@ -1,11 +1,11 @@
 //! Templates: the prose of a page, with places in double braces for what was kept of experiments.
 //!
 //! The places: `{{brief NAME SETUP}}`, `{{speed NAME SETUP}}`, `{{above NAME SETUP}}`, `{{setups NAME}}`,
-//! `{{cost NAME SETUP}}` (tables of `docs/results/NAME.toml`), `{{judged NAME SETUP CASE}}` (three cells of a
-//! row: a figure that has a goal, the goal, the build), `{{picture NAME SETUP}}` (bars, in
-//! `docs/results/NAME.svg`), `{{figures NAME}}` (a link to what is kept), `{{measured}}` (build and day of the
-//! page's first experiment), `{{host}}` (the machine), `{{missed}}` (the goals missed on all pages) and
-//! `{{missed furthest}}` (the same in short).
+//! `{{cost NAME SETUP}}`, `{{shares NAME SETUP}}` (tables of `docs/results/NAME.toml`),
+//! `{{judged NAME SETUP CASE}}` (three cells of a row: a figure that has a goal, the goal, the build),
+//! `{{picture NAME SETUP}}` (bars, in `docs/results/NAME.svg`), `{{figures NAME}}` (a link to what is kept),
+//! `{{measured}}` (build and day of the page's first experiment), `{{host}}` (the machine), `{{missed}}` (the
+//! goals missed on all pages) and `{{missed furthest}}` (the same in short).
 //! `comparisons.rs` has more.
 
 use std::fs;
@@ -136,7 +136,11 @@ fn words(place: &str) -> Vec<&str> {
 fn experiment(place: &str) -> Option<&str> {
     match words(place)[..] {
         ["ratios", "of", "the", "page"] => None,
-        ["brief" | "speed" | "above" | "cost" | "picture", name, _]
+        [
+            "brief" | "speed" | "above" | "cost" | "shares" | "picture",
+            name,
+            _,
+        ]
         | ["setups" | "figures", name]
         | ["ratios", name, _, ..]
         | ["judged", name, _, _, ..] => Some(name),
@@ -201,6 +205,7 @@ impl Template {
                 ["speed", name, setup] => table(name, &|kept| tables::speed(kept, setup)),
                 ["above", name, setup] => table(name, &|kept| tables::above(kept, setup)),
                 ["cost", name, setup] => table(name, &|kept| tables::cost(kept, setup)),
+                ["shares", name, of] => table(name, &|kept| tables::shares(kept, of)),
                 ["setups", name] => table(name, &tables::setups),
                 ["judged", name, setup, ref case @ ..] if !case.is_empty() => match find(results, name) {
                     Some(kept) => tables::judged(kept, setup, &case.join(" "))?,
@@ -226,7 +231,7 @@ impl Template {
                 },
                 ["host"] => first()?.host.shown(),
                 _ => bail!(
-                    "{{{{{place}}}}}: there are brief NAME SETUP, speed NAME SETUP, above NAME SETUP, setups NAME, cost NAME SETUP, \
+                    "{{{{{place}}}}}: there are brief NAME SETUP, speed NAME SETUP, above NAME SETUP, setups NAME, cost NAME SETUP, shares NAME SETUP, \
                      figures NAME, judged NAME SETUP CASE, picture NAME SETUP, measured, host, missed, missed furthest, ratios NAME SETUP…, \
                      ratios of the page, answer, live NAME, days NAME and output NAME"
                 ),

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::{CaseReport, Estimate};
-use crate::experiment::{Figure, Goal};
+use crate::experiment::{Begun, Figure, Goal};
 
 /// Rounds that tell whether a build is slower than another: the interval of fewer holds the true value much
 /// less often than it claims (of two rounds, in one of two experiments).
@@ -16,6 +16,9 @@ pub struct Judged {
     pub setup: String,
     /// Which figure.
     pub figure: Figure,
+    /// The setup whose gain is the measure.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub of: Option<String>,
     /// The largest value that meets the goal.
     pub at_most: f64,
     /// The value; absent where too few runs count.
@@ -51,26 +54,27 @@ impl Judged {
 }
 
 /// Every goal that is one of this case's.
-pub fn judge(goals: &[Goal], case: &CaseReport) -> Vec<Judged> {
-    let own = goals
-        .iter()
-        .filter(|goal| goal.case.as_ref().is_none_or(|name| *name == case.name));
+pub fn judge(experiment: &Begun, case: &CaseReport) -> Vec<Judged> {
+    let own =
+        (experiment.goals.iter()).filter(|goal| goal.case.as_ref().is_none_or(|name| *name == case.name));
     own.map(|goal| Judged {
         setup: goal.setup.clone(),
         figure: goal.figure,
+        of: goal.of.clone(),
         at_most: goal.at_most,
-        value: figure(goal, case),
+        value: figure(goal, &experiment.base, case),
     })
     .collect()
 }
 
-fn figure(goal: &Goal, case: &CaseReport) -> Option<Estimate> {
+fn figure(goal: &Goal, base: &str, case: &CaseReport) -> Option<Estimate> {
     let setup = case.setup(&goal.setup).filter(|setup| setup.n > 0)?;
     match goal.figure {
         Figure::AboveBest => setup.above_best,
         Figure::AboveFloor => setup.above_floor,
         Figure::OverEarlier => setup.over_earlier.filter(|_| setup.n >= TELLING),
         Figure::Ratio => setup.median_ratio,
+        Figure::GainLost => case.gain_lost(&goal.setup, base, goal.of.as_deref()?),
         Figure::ExtraMs => setup.median_difference.map(|seconds| seconds.times(1000.0)),
         Figure::MoreRead => setup.more_read.map(|value| Estimate {
             value,
@@ -89,6 +93,7 @@ mod tests {
         Judged {
             setup,
             figure,
+            of: None,
             at_most,
             value,
         }

@@ -275,6 +275,16 @@ impl CaseReport {
     pub fn setup(&self, name: &str) -> Option<&Summary> {
         self.setups.iter().find(|s| s.setup == name)
     }
+
+    /// The share of the gain of the setup `of` over `base` that `setup` does not reach.
+    fn gain_lost(&self, setup: &str, base: &str, of: &str) -> Option<Estimate> {
+        let others = [base, of].map(|name| counted(name, &self.runs));
+        let reached = recovered(&together(&counted(setup, &self.runs), &others))?;
+        Some(Estimate {
+            value: 1.0 - reached.value,
+            interval: reached.interval.map(|[low, high]| [1.0 - high, 1.0 - low]),
+        })
+    }
 }
 
 /// The runs of `setup` that count, by round.
@@ -397,9 +407,12 @@ fn middle(rows: &[Vec<f64>], draw: &[usize], column: usize) -> f64 {
     median(&draw.iter().map(|row| rows[*row][column]).collect::<Vec<_>>())
 }
 
-/// R of rows that hold this setup's time, the base's and the warm one's; `None` where the base is not slower
-/// than warm: there is nothing to recover.
+/// R of rows that hold this setup's time, the base's and the warm one's (or of the setup whose gain is the
+/// measure); `None` where the base is not slower than warm: there is nothing to recover.
 fn recovered(rows: &[Vec<f64>]) -> Option<Estimate> {
+    if rows.is_empty() {
+        return None;
+    }
     let rounds: Vec<usize> = (0..rows.len()).collect();
     let share = |draw: &[usize]| {
         let [own, base, warm] = [0, 1, 2].map(|column| middle(rows, draw, column));

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::{CaseReport, Estimate, Report, Summary, judge};
-use crate::experiment::{Goal, one_line};
+use crate::experiment::{Begun, one_line};
 
 /// The whole report.
 pub fn table(report: &Report) -> String {
@@ -20,12 +20,13 @@ pub fn table(report: &Report) -> String {
         let _ = writeln!(text, "Note: {note}");
     }
     for case in &report.cases {
-        let _ = write!(text, "\n{}", self::case(case, &e.base, &e.goals));
+        let _ = write!(text, "\n{}", self::case(case, e));
     }
     text
 }
 
-fn case(case: &CaseReport, base: &str, goals: &[Goal]) -> String {
+fn case(case: &CaseReport, experiment: &Begun) -> String {
+    let base = experiment.base.as_str();
     let ideal = case
         .t_io_ideal_seconds
         .map_or(String::new(), |t| format!(", laid out ideally {t:.3} s"));
@@ -94,7 +95,7 @@ fn case(case: &CaseReport, base: &str, goals: &[Goal]) -> String {
     for s in &case.setups {
         text += &remarks(s, case.setup(base));
     }
-    for goal in judge(goals, case) {
+    for goal in judge(experiment, case) {
         let _ = writeln!(text, "goal: {}", goal.shown());
     }
     text

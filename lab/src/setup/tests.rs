@@ -11,6 +11,7 @@ fn names() -> Names {
         ("root", "/m"),
         ("files", "/f"),
         ("disk", "flash,100,1,1"),
+        ("profile", "/p"),
     ];
     Names {
         values: values.map(|(k, v)| (k, v.to_owned())).into(),
@@ -101,6 +102,22 @@ fn a_file_may_be_a_hook_of_the_package() {
     let setup = Setup::load("boot-hydrate-vm-golden").unwrap();
     assert!(setup.file["hook"].contains("\n    copy_file ranges \"$list\"\n"));
     assert!(setup.file["premount"].contains("@headstart-hydrate"));
+}
+
+#[test]
+fn a_table_is_a_setup_that_has_a_name() {
+    let of = |text: &str| Setup::of_table(toml::from_str(text).unwrap(), "");
+    let setup = of("like = 'imported'\nname = 'votes'\nprofile = 'votes.profiles'").unwrap();
+    let imported = Setup::load("imported").unwrap();
+    assert_eq!((setup.name.as_str(), &setup.start), ("votes", &imported.start));
+    assert_eq!(setup.profile.unwrap(), Path::new("votes.profiles"));
+    assert!(
+        of("like = 'imported'")
+            .unwrap_err()
+            .to_string()
+            .contains("must not be empty")
+    );
+    assert!(format!("{:#}", of("name = 'x'\nprofiles = 'y'").unwrap_err()).contains("profiles"));
 }
 
 #[test]

@@ -51,6 +51,7 @@ fn place(base: &Path, name: &str) -> Place {
         workload: "container".into(),
         disk: String::new(),
         at_once: false,
+        profile: None,
     }
 }
 

@@ -184,6 +184,41 @@ fn a_table_of_another_build_says_so() {
 }
 
 #[test]
+fn shares_of_another_setups_gain_are_bold_where_the_goal_is_missed() {
+    let project = project();
+    let root = project.path();
+    let file = root.join("fixed/experiment.json");
+    let text = fs::read_to_string(&file).unwrap();
+    let goals = [("plain", 0.2), ("office", 0.3)].map(|(case, at_most)| {
+        let goal = r#""setup": "tool", "figure": "gain-lost", "of": "warm""#;
+        format!("{{{goal}, \"case\": \"{case}\", \"at_most\": {at_most}}},\n")
+    });
+    fs::write(
+        &file,
+        text.replace("\"goals\": [", &format!("\"goals\": [{}", goals.concat())),
+    )
+    .unwrap();
+    keep(root, "fixed", "0123456789ab");
+    let template = root.join("docs/measurements/fixed.in.md");
+    fs::write(&template, "{{measured}}\n\n{{missed}}\n\n{{shares fixed warm}}\n").unwrap();
+    let text = page(root, "measurements/fixed.md");
+    for part in [
+        "| plain (fixed: tool) | gain lost | 25 % (14…25) | ≤ 20 % |",
+        "| | none, s | warm, s | tool (≥ 80 %) |\n|---|---|---|---|\n| plain | 10.30 | 2.05 | **75 % (75…86)** |\n\
+         | office | 20.50 | 4.08 | 75 % (75…75) |\n",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    fs::write(&template, "{{measured}}\n\n{{shares nothing warm}}\n").unwrap();
+    let text = page(root, "measurements/fixed.md");
+    assert_eq!(
+        text.matches("Not measured: `make measure` does it.").count(),
+        2,
+        "{text}"
+    );
+}
+
+#[test]
 fn the_demo_is_of_the_build_that_the_page_is_of() {
     let project = project();
     keep(project.path(), "demo", "ffffffffffff");
