@@ -6,7 +6,7 @@ use headstart_inspect::plan::issued;
 use headstart_learn::DEFAULT_EXCLUDE;
 use headstart_model::machine::{FileFacts, Machine, PathKind};
 use headstart_model::plan::RequestKind;
-use headstart_model::profile::{Policy, Version};
+use headstart_model::profile::{Need, Policy, Version};
 use headstart_model::profile_set::Package;
 use headstart_model::{FilePath, Profile, ProfileSet};
 use headstart_plan::{PlanOptions, plan};
@@ -107,6 +107,7 @@ impl Importer<'_> {
         };
         let facts = machine::snapshot(&profile, &costs, tell)?;
         leave_out_secrets(&mut profile, &facts);
+        leave_out_missing(&mut profile, &facts);
         recognise(&mut profile, &facts, others);
         let draft = plan(&profile, &facts, &[], &PlanOptions::new(now_unix_ns()));
         drop(facts);
@@ -165,6 +166,18 @@ fn leave_out_secrets(profile: &mut Profile, facts: &Machine) {
     });
 }
 
+/// Without what the other machine has and this one has not: a start here does not look for it. What was looked for
+/// in vain there is looked for here, too.
+fn leave_out_missing(profile: &mut Profile, facts: &Machine) {
+    let files = facts.files.iter().filter(|file| file.found == PathKind::Missing);
+    let missing: HashSet<&FilePath> = files.map(|file| &file.path).collect();
+    profile.entries.retain(|entry| {
+        let mut names = [Some(&entry.path), entry.overlay.as_ref()].into_iter().flatten();
+        entry.need == Need::Missing || names.any(|path| !missing.contains(path))
+    });
+    retain_names(profile);
+}
+
 /// Keeps what is at wanted paths. A live medium is mounted below /run, and what lies on it is found by its other
 /// name.
 fn retain(profile: &mut Profile, is_wanted: &mut dyn FnMut(&FilePath) -> bool) {
@@ -172,6 +185,11 @@ fn retain(profile: &mut Profile, is_wanted: &mut dyn FnMut(&FilePath) -> bool) {
         entry.overlay = entry.overlay.take().filter(&mut *is_wanted);
         is_wanted(&entry.path)
     });
+    retain_names(profile);
+}
+
+/// Keeps what is named of the files that were kept.
+fn retain_names(profile: &mut Profile) {
     let entries = &profile.entries;
     profile
         .named
@@ -286,6 +304,40 @@ mod tests {
         assert_eq!(report.imported[0].data_bytes, 4096 * 64);
         let origins: Vec<_> = origins(&store, Rank::Imported).into_iter().collect();
         assert_eq!(origins, [("/usr/bin/x".to_string(), "x.profile".to_string())]);
+    }
+
+    #[test]
+    fn what_is_not_here_is_not_looked_for_unless_it_was_missing_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::new(dir.path().join("state"));
+        let path = |name: &str| dir.path().join(name).to_string_lossy().into_owned();
+        let mut profiles = set(dir.path(), "/usr/bin/x").into_profiles();
+        let never = Entry {
+            need: Need::Missing,
+            version: None,
+            ranges: vec![],
+            ..testing::entry(&path("never"))
+        };
+        let gone = Entry {
+            overlay: Some(path("nowhere").as_str().into()),
+            ..testing::entry(&path("gone"))
+        };
+        let moved = Entry {
+            overlay: Some(path("data").as_str().into()),
+            ..testing::entry(&path("moved"))
+        };
+        profiles[0].entries.extend([never, gone, moved]);
+        profiles[0].entries.sort_by(|a, b| a.path.cmp(&b.path));
+        let report = import(&store, testing::profile_set(profiles));
+        assert!(report.left_out.is_empty(), "{report:?}");
+        let (_, kept) = store.key(&testing::key("/usr/bin/x")).imported().unwrap();
+        let profile = kept.profile().or_tell(|line| panic!("{line}")).unwrap();
+        let kept: Vec<String> = profile
+            .entries
+            .iter()
+            .map(|entry| entry.path.to_string())
+            .collect();
+        assert_eq!(kept, ["data", "moved", "never"].map(path));
     }
 
     #[test]
