@@ -280,7 +280,7 @@ fn the_largest_files_that_are_allowed_are_read_in_little_memory() {
     // Half of what a set of profiles may have is another key's.
     let length = limits::SET_ENTRY_BYTES / limits::SET_ENTRIES;
     let entry = |index: usize| Entry {
-        path: path(index, length),
+        path: path(index, length).as_str().into(),
         ..entry(index)
     };
     let profiles = ["a", "b"].map(|key| Profile {

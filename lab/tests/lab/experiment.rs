@@ -309,7 +309,7 @@ fn what_a_machine_cannot_do_is_said_before_anything_runs() {
         "setup slow: nothing can be installed into squashfs",
     );
     lab.write("slow.toml", "name = '../../out'\n");
-    refused("", "must not begin with a dot or hold a slash");
+    refused("", "must not be empty, begin with a dot or hold a slash");
 }
 
 /// A reader that has read enough is no error, and a fault keeps its exit status where nobody reads of it.

@@ -244,9 +244,10 @@ fn what_grew_since_is_read_ahead_no_further_than_it_was_used() {
             kept(&case, &of_nobody, turn);
         }
         assert_eq!(outcomes(&case, &of_nobody)[3].mode, Mode::Replay);
-        // 200 MiB are there. A start without a replay has the kernel read some more than it uses, too.
+        // 200 MiB are there. A start without a replay has the kernel read some more than it uses, too. Each uses 16
+        // pages of a file; the machine may take some back before they are counted.
         let pages = resident(&paths);
-        assert!((20 * 16..20 * 256).contains(&pages), "{pages}");
+        assert!((20 * 14..20 * 256).contains(&pages), "{pages}");
         daemon.stop();
     });
 }
