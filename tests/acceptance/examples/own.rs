@@ -163,6 +163,7 @@ fn program(workload: String, disk: &str) -> Result<()> {
         workload,
         disk: String::new(),
         at_once: false,
+        profile: None,
     };
     let copy = ["install", "-D", "-m", "755", &text(&headstart), &text(&program)].map(str::to_owned);
     for command in [copy.to_vec(), learns.clone(), learns] {

@@ -133,6 +133,7 @@ impl Boots {
             workload: name,
             disk: String::new(),
             at_once: false,
+            profile: None,
         };
         let copy = directory.path().join("copy");
         Ok(Boots {

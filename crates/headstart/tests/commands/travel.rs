@@ -262,7 +262,10 @@ fn a_strangers_largest_file_takes_little() {
         case.write(name, set.to_bytes().unwrap());
         let (seconds, bytes) = imported_by(&case, name);
         assert!(seconds <= MOST_SECONDS, "{name} took {seconds} s");
-        assert!(bytes - small <= MOST_MEMORY, "{name} took {bytes} bytes, a small one {small}");
+        assert!(
+            bytes - small <= MOST_MEMORY,
+            "{name} took {bytes} bytes, a small one {small}"
+        );
     }
 }
 

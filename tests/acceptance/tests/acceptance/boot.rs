@@ -97,6 +97,7 @@ fn a_machine_is_read_ahead_from_its_second_boot_on() -> Result<()> {
         workload: "container".into(),
         disk: String::new(),
         at_once: false,
+        profile: None,
     };
     let out = dir.path().join("keys");
     machine.install(

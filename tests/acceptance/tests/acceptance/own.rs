@@ -130,6 +130,7 @@ fn few_reads_that_wait_for_one_another_come_before_the_first_request() -> Result
         workload: "true".into(),
         disk: String::new(),
         at_once: false,
+        profile: None,
     };
     let copy = ["install", "-D", "-m", "755", &text(&headstart), &text(&program)].map(str::to_owned);
     Machine::install(&mut case.machine, &place, &[copy.to_vec(), run.clone()])?;
