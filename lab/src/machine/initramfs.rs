@@ -2,17 +2,17 @@
 //! begins before the root is mounted.
 
 use std::fs::File;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::registry::{Guard, Item, Registry, start_time};
+use super::service::in_a_group;
+use crate::registry::{Guard, Registry};
 use crate::setup::{self, Names};
-use crate::tools;
 
 /// The command, while it runs and after; ended when dropped.
 pub(super) struct Initramfs {
@@ -35,23 +35,11 @@ impl Initramfs {
     ) -> Result<Initramfs> {
         let mut words = names.fill(&model.run)?;
         words.push(device.to_string_lossy().into_owned());
-        let (program, arguments) = words.split_first().context("an empty command")?;
         let output = File::options().create(true).append(true).open(output)?;
-        let child = Command::new(program)
-            .args(arguments)
-            .env_clear()
-            .stdin(Stdio::null())
-            .stdout(output.try_clone()?)
-            .stderr(output)
-            .process_group(0)
-            .current_dir("/")
-            .spawn()
-            .map_err(|error| tools::explain(program, &error))?;
-        let pid = child.id() as i32;
-        let start = start_time(pid).unwrap_or_default();
+        let (child, group) = in_a_group(&words, &[], &output, registry)?;
         let begun = Initramfs {
             child,
-            guard: Some(registry.guard(Item::Group { pid, start })?),
+            guard: Some(group),
             words: words.join(" "),
             stops: model.stops,
             fails: model.fails,

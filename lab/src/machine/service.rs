@@ -23,6 +23,32 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Services that this process has begun.
 static SERVICES: AtomicU64 = AtomicU64::new(0);
 
+/// Starts a command with this environment alone, in a process group of its own, which ends with the guard. What it
+/// prints goes to `output`.
+pub(super) fn in_a_group(
+    words: &[String],
+    environment: &[(&str, String)],
+    output: &File,
+    registry: &Registry,
+) -> Result<(Child, Guard)> {
+    let (program, arguments) = words.split_first().context("an empty command")?;
+    let child = Command::new(program)
+        .args(arguments)
+        .env_clear()
+        .envs(environment.iter().map(|(name, value)| (name, value)))
+        .stdin(Stdio::null())
+        .stdout(output.try_clone()?)
+        .stderr(output.try_clone()?)
+        .process_group(0)
+        .current_dir("/")
+        .spawn()
+        .map_err(|error| tools::explain(program, &error))?;
+    let pid = child.id() as i32;
+    let start = start_time(pid).unwrap_or_default();
+    let guard = registry.guard(Item::Group { pid, start })?;
+    Ok((child, guard))
+}
+
 /// A service that runs; ended when dropped.
 #[derive(Debug)]
 pub(super) struct Service {
@@ -52,7 +78,6 @@ impl Service {
         output: &File,
         registry: &Registry,
     ) -> Result<Service> {
-        let (program, arguments) = words.split_first().context("an empty command")?;
         // A name of no file: a path may be longer than a socket's may be.
         let turn = SERVICES.fetch_add(1, Ordering::Relaxed);
         let name = format!("headstart-lab-{}-{turn}", std::process::id());
@@ -60,24 +85,12 @@ impl Service {
         let hears =
             UnixDatagram::bind_addr(&address).with_context(|| format!("creating a socket @{name}"))?;
         hears.set_read_timeout(Some(Duration::from_millis(20)))?;
-        let child = Command::new(program)
-            .args(arguments)
-            .env_clear()
-            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
-            .env("NOTIFY_SOCKET", format!("@{name}"))
-            .stdin(Stdio::null())
-            .stdout(output.try_clone()?)
-            .stderr(output.try_clone()?)
-            .process_group(0)
-            .current_dir("/")
-            .spawn()
-            .map_err(|error| tools::explain(program, &error))?;
-        let pid = child.id() as i32;
-        let start = start_time(pid).unwrap_or_default();
-        let mut service = Service {
-            child,
-            _group: registry.guard(Item::Group { pid, start })?,
-        };
+        let environment = [
+            ("PATH", "/usr/sbin:/usr/bin:/sbin:/bin".to_owned()),
+            ("NOTIFY_SOCKET", format!("@{name}")),
+        ];
+        let (child, group) = in_a_group(words, &environment, output, registry)?;
+        let mut service = Service { child, _group: group };
         service
             .wait_ready(&hears, ready)
             .with_context(|| words.join(" "))?;

@@ -16,3 +16,4 @@ mod own;
 mod reads;
 mod recall;
 mod size;
+mod upgrade;
