@@ -243,11 +243,14 @@ fn what_grew_since_is_read_ahead_no_further_than_it_was_used() {
             run(by_nobody(part));
             kept(&case, &of_nobody, turn);
         }
-        assert_eq!(outcomes(&case, &of_nobody)[3].mode, Mode::Replay);
-        // 200 MiB are there. A start without a replay has the kernel read some more than it uses, too. Each uses 16
-        // pages of a file; the machine may take some back before they are counted.
+        let last = &outcomes(&case, &of_nobody)[3];
+        assert_eq!(last.mode, Mode::Replay);
+        // 200 MiB are there, and 16 pages of each file are used. The machine may take pages back before anybody counts
+        // those in memory, so the replay's own count says that none is missing.
+        let ahead: u64 = last.stages.iter().map(|stage| stage.arrived_pages).sum();
+        assert!((20 * 16..20 * 256).contains(&ahead), "{ahead}");
         let pages = resident(&paths);
-        assert!((20 * 14..20 * 256).contains(&pages), "{pages}");
+        assert!(pages < 20 * 256, "{pages}");
         daemon.stop();
     });
 }
