@@ -185,6 +185,18 @@ pub fn descriptors_in_use() -> usize {
     (descriptors() / 2).saturating_sub(OTHERS)
 }
 
+/// Has the kernel make room for so many further open files, as far as this process may have them. Later, when its
+/// threads share the table of descriptors, the kernel would wait for all processors each time that the table
+/// grows (synchronize_rcu, some 10 ms), and whoever opens a file meanwhile would wait with it, as if it were being
+/// scanned. While there is one thread nothing waits.
+pub fn make_room(files: usize) {
+    let last = descriptors().min(files + OTHERS).saturating_sub(1);
+    drop(rustix::io::fcntl_dupfd_cloexec(
+        rustix::stdio::stderr(),
+        last as i32,
+    ));
+}
+
 /// All files of a plan.
 pub struct Files<'a> {
     plan: Plan<'a>,
@@ -463,5 +475,20 @@ mod tests {
             assert_eq!(expected(fstype, 0), (Some(7), Some(3), Some(5)), "{fstype}");
         }
         assert_eq!(expected("ext4", 9), (Some(7), None, None));
+    }
+
+    #[test]
+    fn there_is_room_for_all_files_before_the_first_is_opened() {
+        let room = || -> usize {
+            let status = std::fs::read_to_string("/proc/self/status").unwrap();
+            let size = status.lines().find_map(|line| line.strip_prefix("FDSize:"));
+            size.unwrap().trim().parse().unwrap()
+        };
+        let files = descriptors() - OTHERS;
+        assert!(room() < files, "{} before", room());
+        make_room(files);
+        assert!(room() >= files, "{} of {files}", room());
+        make_room(usize::MAX / 2);
+        assert!(room() >= descriptors());
     }
 }

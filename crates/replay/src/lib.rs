@@ -143,6 +143,7 @@ impl Replay {
             barriers += usize::from(std::mem::take(&mut waits[usize::from(request.device)]));
         }
         let shared = Arc::new(Shared::new(&options, barriers, apart));
+        file::make_room(checked.file_count());
         let only = match options.devices {
             Devices::Only(device) => Some(device),
             Devices::AllBut(_) => None,
