@@ -106,7 +106,7 @@ WHERE p < {shared} OR r('optional', p) > 0.2 OR r('has' || p, i) < 0.1 + 0.8 * r
 ROWS = """
 SELECT
     machine, image, key, 4096::INT AS page_size, 6::INT AS runs, (2000000 + k * 10000)::BIGINT AS timeline_us,
-    800000::BIGINT AS waited_us, content, hashed.file_hash AS file, name, unit, use, path, bytes AS size, package_name AS package,
+    800000::BIGINT AS waited_us, 600000::BIGINT AS cpu_us, content, hashed.file_hash AS file, name, unit, use, path, bytes AS size, package_name AS package,
     CASE WHEN package_name IS NULL THEN NULL ELSE package_version END AS version, 3::TINYINT AS need,
     CASE WHEN k = 0 THEN 'stage-' || j // 500 ELSE 'start' END AS stage, 1.0::FLOAT AS weight,
     -- No two machines are as fast.
@@ -124,7 +124,7 @@ UNION ALL BY NAME
 -- Files that vary, and private ones.
 SELECT
     machine, image, key, 4096::INT AS page_size, 6::INT AS runs, (2000000 + k * 10000)::BIGINT AS timeline_us,
-    800000::BIGINT AS waited_us, h(path, size) AS content, h(key, content) AS file,
+    800000::BIGINT AS waited_us, 600000::BIGINT AS cpu_us, h(path, size) AS content, h(key, content) AS file,
     h(key, path) AS name, content AS unit, h(file, 0) AS use, path, size,
     NULL::VARCHAR AS package, NULL::VARCHAR AS version, 3::TINYINT AS need, 'start' AS stage, 1.0::FLOAT AS weight,
     5000::BIGINT AS first_use_us, '0+' || (size + 4095) // 4096 || '+0' AS ranges
@@ -139,7 +139,7 @@ FROM (
 UNION ALL BY NAME
 SELECT
     machine, image, key, 4096::INT AS page_size, 6::INT AS runs, (2000000 + k * 10000)::BIGINT AS timeline_us,
-    800000::BIGINT AS waited_us, 0::BIGINT AS content, 0::BIGINT AS file, 0::BIGINT AS name,
+    800000::BIGINT AS waited_us, 600000::BIGINT AS cpu_us, 0::BIGINT AS content, 0::BIGINT AS file, 0::BIGINT AS name,
     0::BIGINT AS unit, h(key, 0) AS use, NULL::VARCHAR AS path,
     NULL::BIGINT AS size, NULL::VARCHAR AS package, NULL::VARCHAR AS version, 0::TINYINT AS need, 'start' AS stage,
     1.0::FLOAT AS weight, 0::BIGINT AS first_use_us, '' AS ranges

@@ -113,7 +113,8 @@ def rows_of(profile: Profile, machine: int, image: str) -> tuple[list[tuple], in
     """The rows of a profile, and how many of its paths are left out."""
     key, threshold, left_out = profile.key, profile.threshold(), 0
     head = (machine, image, key, profile.page_size, min(profile.runs, 1 << 30))
-    head += (min(profile.timeline_ns // 1000, LONGEST), min(profile.waited_ns // 1000, LONGEST))
+    times = (profile.timeline_ns, profile.waited_ns, profile.cpu_ns)
+    head += tuple(None if time is None else min(time // 1000, LONGEST) for time in times)
     nothing = (None,) * 4
     rows = [head + (0, 0, 0, 0, hashed(key), *nothing, 0, profile.stages[0], 1.0, 0, "")]
     for entry in profile.entries:

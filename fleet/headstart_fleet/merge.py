@@ -41,16 +41,15 @@ class Merged:
 def profiles_of(con: duckdb.DuckDBPyConnection, image: str) -> tuple[list[Profile], int]:
     """The profiles that were kept for an image, and how many entries the file has no room for."""
     heads = con.execute(
-        "SELECT key, machines, page_size, timeline_us, waited_us FROM image_keys WHERE image = ?"
+        "SELECT key, machines, page_size, timeline_us, waited_us, cpu_us FROM image_keys WHERE image = ?"
         f" ORDER BY machines DESC, key LIMIT {limits.PROFILES}",
         [image],
     ).fetchall()
     profiles = {}
-    for key, machines, page_size, timeline_us, waited_us in heads:
-        policy, timeline, waited = BOOT if key == "boot" else DECAY, int(timeline_us), int(waited_us)
-        profiles[key] = Profile(
-            key, page_size, machines, float(machines), None, timeline * 1000, waited * 1000, (policy,), [], []
-        )
+    for key, machines, page_size, *times in heads:
+        policy = BOOT if key == "boot" else DECAY
+        timeline, waited, cpu = (None if time is None else int(time) * 1000 for time in times)
+        profiles[key] = Profile(key, page_size, machines, float(machines), cpu, timeline, waited, (policy,), [], [])
     stages: dict[str, dict[str, float]] = defaultdict(dict)
     # What most machines have used comes first: of a fleet of many private files the last have no room.
     con.execute(

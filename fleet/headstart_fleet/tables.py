@@ -29,6 +29,8 @@ SCHEMA = pa.schema(
         ("runs", pa.int32()),
         ("timeline_us", pa.int64()),
         ("waited_us", pa.int64()),
+        # Null where no run told.
+        ("cpu_us", pa.int64()),
         # Hashes, by which rows are joined; the same in all collections. What a file is: path, size, package, version.
         ("content", pa.int64()),
         # A key's file: key and content. A key's path: key and path.

@@ -40,6 +40,13 @@ def test_votes_keep_what_a_share_of_those_has_used_who_have_the_file(tmp_path):
     assert found.entries[2].weight == 0.5, "as much as a plan asks for"
 
 
+def test_a_start_takes_what_it_takes_in_the_middle_and_nothing_is_said_of_what_no_machine_told(tmp_path):
+    found = merged(fleet_of(tmp_path, *[[libc([(0, 2)])]] * 3), tmp_path / "out")[KEY]
+    assert (found.timeline_ns, found.waited_ns, found.cpu_ns) == (10**9, 5 * 10**8, 101 * 10**6)
+    found = merged(fleet_of(tmp_path, *[[libc([(0, 2)])]] * 3, cpu_ns=None), tmp_path / "out")[KEY]
+    assert (found.timeline_ns, found.cpu_ns) == (10**9, None)
+
+
 def test_intersection_keeps_what_all_have_used_who_have_the_file(tmp_path):
     fleet = fleet_of(tmp_path, [libc([(0, 2), (7, 3)])], [libc([(0, 2), (7, 3)])], [libc([(0, 4)])])
     found = merged(fleet, tmp_path / "out", "--rule", "intersection")[KEY]

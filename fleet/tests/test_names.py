@@ -10,6 +10,7 @@ import pytest
 from support import collected, entry, profile, rows
 
 from headstart_fleet.names import key_may_leave, may_leave
+from headstart_fleet.tables import SCHEMA
 
 PUBLIC = """
 /etc/ld.so.cache /etc/passwd /usr/lib/python3/dist-packages/__pycache__/x.cpython-311.pyc /usr/lib/locale/locale-archive
@@ -124,9 +125,9 @@ def test_nothing_private_is_in_the_table(tmp_path):
     entries = [entry(path, 1) for path in sorted({*wrong, *PUBLIC})]
     keys = ["/usr/bin/x", "/usr/bin/python3 /home/anna/diary.py"]
     fleet = collected(tmp_path, {"anna-laptop": [profile(key, entries) for key in keys]})
-    found = rows(fleet)
-    assert {row[12] for row in found} == {None, *PUBLIC}
-    assert {row[2] for row in found} == {"/usr/bin/x"}
+    found = [dict(zip(SCHEMA.names, row)) for row in rows(fleet)]
+    assert {row["path"] for row in found} == {None, *PUBLIC}
+    assert {row["key"] for row in found} == {"/usr/bin/x"}
     data = (tmp_path / "fleet.parquet").read_bytes()
     assert b"anna" not in data and b"laptop" not in data, "nor is the name of its file"
 

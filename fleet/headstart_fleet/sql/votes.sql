@@ -4,7 +4,7 @@
 
 -- name: starts
 -- Which machine has which key.
-SELECT machine, image, key, use AS key_id, page_size, timeline_us, waited_us FROM fleet WHERE content = 0;
+SELECT machine, image, key, use AS key_id, page_size, timeline_us, waited_us, cpu_us FROM fleet WHERE content = 0;
 
 -- name: machines
 SELECT machine, min(image) AS image FROM starts GROUP BY machine;
@@ -162,7 +162,8 @@ SELECT
     count(*) AS machines,
     mode(page_size) AS page_size,
     median(timeline_us) AS timeline_us,
-    median(waited_us) AS waited_us
+    median(waited_us) AS waited_us,
+    median(cpu_us) AS cpu_us
 FROM starts JOIN keys ON keys.key = starts.key
 GROUP BY image, starts.key;
 

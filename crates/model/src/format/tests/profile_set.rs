@@ -226,6 +226,7 @@ fn what_a_fleet_has_merged_is_read_here() {
         (program.page_size, program.runs, &boot.stages[..]),
         (4096, 4, &["early".to_owned(), "late".into()][..])
     );
+    assert_eq!(program.cpu_ns, Some(101_500_000));
     let libc = &program.entries[0];
     assert_eq!(libc.path, FilePath::from("/usr/lib/libc.so.6"));
     assert_eq!(merged.package_of(libc).unwrap().version, "2.36-9");
