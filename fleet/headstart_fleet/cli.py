@@ -62,13 +62,15 @@ def parser() -> argparse.ArgumentParser:
     rules.add_argument("--json", action="store_true", help="print one JSON document")
     verbs = top.add_subparsers(dest="verb", required=True, metavar="COMMAND")
 
-    one = verbs.add_parser("collect", help="exported profiles become a fleet, a Parquet file")
+    reads = argparse.ArgumentParser(add_help=False)
+    reads.add_argument("--jobs", type=at_least(1), default=os.cpu_count() or 1, help="processes that read files [all]")
+
+    one = verbs.add_parser("collect", parents=[reads], help="exported profiles become a fleet, a Parquet file")
     one.add_argument("places", nargs="+", metavar="DIR|FILE", help="files of profiles, or directories of *.profiles")
     one.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="the Parquet file to write")
     kind = one.add_mutually_exclusive_group()
     kind.add_argument("--image", help="what these machines are called together [default]")
     kind.add_argument("--image-by-directory", action="store_true", help="the name of each file's directory is its image")
-    one.add_argument("--jobs", type=at_least(1), default=os.cpu_count() or 1, help="processes that read files [all]")
     one.add_argument("--json", action="store_true", help="print one JSON document")
 
     one = verbs.add_parser("merge", parents=[rules, machine], help="a fleet becomes a file of profiles for each image")
@@ -79,7 +81,7 @@ def parser() -> argparse.ArgumentParser:
     one.add_argument("--folds", type=at_least(2), help="leave out so many parts in turn [each machine alone]")
     one.add_argument("--keys", action="store_true", help="print each key, too")
 
-    one = verbs.add_parser("report", help="what headstart brought, as an HTML page")
+    one = verbs.add_parser("report", parents=[reads], help="what headstart brought, as an HTML page")
     one.add_argument("places", nargs="+", metavar="DIR|FILE", help="what `headstart status --json` printed, *.json")
     one.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="the HTML file to write")
     one.add_argument("--names", action="store_true", help="name machines as their files are named, not by numbers")
@@ -180,7 +182,7 @@ def compare(args: argparse.Namespace) -> int:
 
 def write_report(args: argparse.Namespace) -> int:
     """`headstart-fleet report`."""
-    fleet = report.read(args.places, args.names)
+    fleet = report.read(args.places, args.names, args.jobs)
     merging.write_whole(args.output, page.page(fleet).encode())
     print(f"{args.output}: {len(fleet.machines)} machines")
     for error in fleet.errors:

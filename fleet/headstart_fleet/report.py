@@ -8,6 +8,7 @@ import json
 import math
 import random
 import statistics
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from headstart_fleet.tables import Refused
 VERDICTS = ("faster", "slower", "no-difference", "too-few")
 
 
-@dataclass
+@dataclass(slots=True)
 class OfKey:
     """What one machine says of one key."""
 
@@ -85,9 +86,8 @@ def of_key(status: object) -> OfKey:
         raise Damaged(f"it lacks {error}: it is no output of `headstart status --json`") from None
 
 
-def read_machine(path: Path) -> list[OfKey]:
-    """The document of one machine."""
-    data = read_file(path, limits.STATUS)
+def of_machine(data: bytes) -> list[OfKey]:
+    """A document."""
     try:
         document = json.loads(data, parse_constant=lambda name: math.nan)
     except (ValueError, RecursionError):
@@ -97,7 +97,15 @@ def read_machine(path: Path) -> list[OfKey]:
     return [of_key(status) for status in document]
 
 
-def read(places: list[str], with_names: bool) -> Fleet:
+def read_machine(path: Path) -> list[OfKey] | str:
+    """What one machine says, or why its document cannot be read."""
+    try:
+        return of_machine(read_file(path, limits.STATUS))
+    except (OSError, Damaged) as error:
+        return f"{path}: {error.strerror if isinstance(error, OSError) else error}"
+
+
+def read(places: list[str], with_names: bool, jobs: int) -> Fleet:
     """The documents that arguments name: files, and the `.json` files below directories."""
     files = []
     for place in map(Path, places):
@@ -107,12 +115,14 @@ def read(places: list[str], with_names: bool) -> Fleet:
     fleet, numbers = Fleet(), list(range(1, len(files) + 1))
     # In their order by name they would tell whose they are.
     random.SystemRandom().shuffle(numbers)
-    for number, path in zip(numbers, files):
-        try:
+    with ProcessPoolExecutor(jobs) as pool:
+        chunk = max(1, min(16, len(files) // (jobs * 4) or 1))
+        for number, path, said in zip(numbers, files, pool.map(read_machine, files, chunksize=chunk)):
+            if isinstance(said, str):
+                fleet.errors.append(said)
+                continue
             name = path.stem if with_names else f"machine {number}"
-            fleet.machines[name if name not in fleet.machines else f"{name} ({number})"] = read_machine(path)
-        except (OSError, Damaged) as error:
-            fleet.errors.append(f"{path}: {error.strerror if isinstance(error, OSError) else error}")
+            fleet.machines[name if name not in fleet.machines else f"{name} ({number})"] = said
     if not fleet.machines:
         raise Refused("there is no document that could be read: `headstart status --json >MACHINE.json` writes one")
     return fleet
