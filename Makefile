@@ -224,7 +224,7 @@ lint: deps-build deps-test
 	shellcheck -x .ci/run fuzz/run lab/bench lab/live lab/measure lab/over-read packaging/check packaging/deb packaging/debian-deps packaging/examples/golden-image packaging/examples/live/build \
 		packaging/rpm tests/acceptance/run tests/cases/run tests/consumers/run tests/debian13/run tests/debian13/inside tests/first-program/run tests/first-program/guest tests/kernels/run tests/kernels/over-read tests/kernels/remote \
 		tests/packages/*
-	@for script in $$(git ls-files .ci fuzz lab packaging tests); do \
+	@for script in $$(find .ci fuzz lab packaging tests -name target -prune -o -type f -print); do \
 		head -n 1 "$$script" | grep -qax '#!/bin/sh' || continue; dash -n "$$script" || exit 1; done
 	shellcheck -s sh packaging/debian/headstart.p* packaging/debian/tests/first-steps
 	shellcheck -e SC2154 -e SC1091 packaging/initramfs-tools/hooks/headstart packaging/initramfs-tools/scripts/*/headstart packaging/dracut/90headstart/*.sh

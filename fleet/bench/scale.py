@@ -37,8 +37,9 @@ def document(number: int) -> str:
             "stages": [{"stage": "start", "used_pages": 8000, "late_pages": 10, "missed_pages": 7, "wasted_pages": 300}],
             "skipped": dict.fromkeys("missing changed special not_local denied over_budget stopped failed".split(), 0),
             "memory_available": 12 << 30, "memory_pressure": None, "not_learned": None, "first_request_ns": 3_000_000,
-            "precision": {"needed_pages": 8000, "certain_pages": 7000, "uncertain_pages": 40}, "pace": 1.1, "unrecorded": False,
-            "used": {"files": 700, "pages": 8000}, "decisions": {"looks": 3, "held": 0, "let_go": 0, "for_memory": 0},
+            "precision": {"needed_pages": 8000, "uncertain_pages": 40}, "pace": 1.1, "unrecorded": False,
+            "used": {"pages": 8000, "unreachable_pages": 0},
+            "decisions": dict.fromkeys("looks short pressed reclaimed evicted metadata_only without_room gave_way".split(), 0),
             "memory_needed": None,
         }  # fmt: skip
 

@@ -9,7 +9,8 @@ import hashlib
 import os
 import stat
 import sys
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
 from dataclasses import dataclass, field
 from itertools import repeat
 from pathlib import Path
@@ -140,14 +141,28 @@ def rows_of(profile: Profile, machine: int, image: str) -> tuple[list[tuple], in
     return rows, left_out
 
 
+def in_processes(read_one: Callable, files: list[Path], jobs: int, *more: Iterable) -> Iterator:
+    """What reading each file comes to, in the order of the files, of which `jobs` are read at once."""
+    chunk = max(1, min(16, len(files) // (jobs * 4) or 1))
+    with ProcessPoolExecutor(jobs) as pool:
+        try:
+            yield from pool.map(read_one, files, *more, chunksize=chunk)
+        except BrokenExecutor:
+            raise Refused("a process that read files was ended, as for want of memory: try fewer --jobs") from None
+
+
+def unreadable(path: Path, error: OSError | Damaged) -> str:
+    """Why a file cannot be read."""
+    return f"{path}: {error.strerror if isinstance(error, OSError) else error}"
+
+
 def read_machine(path: Path, salt: bytes, image: str) -> tuple[int, list[tuple], int, int] | str:
     """A machine's number and rows, and how many keys and paths are left out; or why its file cannot be read."""
     try:
         data = read_file(path, limits.FILE)
         profiles = read(data)
     except (OSError, Damaged) as error:
-        why = error.strerror if isinstance(error, OSError) else error
-        return f"{path}: {why}"
+        return unreadable(path, error)
     machine = int.from_bytes(hashlib.blake2b(data, digest_size=8, key=salt).digest(), "little") >> 1
     rows, keys, paths = [], 0, 0
     for profile in profiles:
@@ -178,9 +193,8 @@ def collect(
     temporary = output.with_name(f".{output.name}.{os.getpid()}.new")
     waiting: list[tuple] = []
     try:
-        with pq.ParquetWriter(temporary, SCHEMA, compression="zstd") as writer, ProcessPoolExecutor(jobs) as pool:
-            chunk = max(1, min(16, len(files) // (jobs * 4) or 1))
-            for read_one in pool.map(read_machine, files, repeat(salt), images, chunksize=chunk):
+        with pq.ParquetWriter(temporary, SCHEMA, compression="zstd") as writer:
+            for read_one in in_processes(read_machine, files, jobs, repeat(salt), images):
                 if isinstance(read_one, str):
                     done.errors.append(read_one)
                     print(f"headstart-fleet: {read_one}", file=sys.stderr)

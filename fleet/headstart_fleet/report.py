@@ -8,12 +8,11 @@ import json
 import math
 import random
 import statistics
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from headstart_fleet import limits
-from headstart_fleet.collect import read_file
+from headstart_fleet.collect import in_processes, read_file, unreadable
 from headstart_fleet.container import Damaged
 from headstart_fleet.tables import Refused
 
@@ -102,7 +101,7 @@ def read_machine(path: Path) -> list[OfKey] | str:
     try:
         return of_machine(read_file(path, limits.STATUS))
     except (OSError, Damaged) as error:
-        return f"{path}: {error.strerror if isinstance(error, OSError) else error}"
+        return unreadable(path, error)
 
 
 def read(places: list[str], with_names: bool, jobs: int) -> Fleet:
@@ -115,14 +114,12 @@ def read(places: list[str], with_names: bool, jobs: int) -> Fleet:
     fleet, numbers = Fleet(), list(range(1, len(files) + 1))
     # In their order by name they would tell whose they are.
     random.SystemRandom().shuffle(numbers)
-    with ProcessPoolExecutor(jobs) as pool:
-        chunk = max(1, min(16, len(files) // (jobs * 4) or 1))
-        for number, path, said in zip(numbers, files, pool.map(read_machine, files, chunksize=chunk)):
-            if isinstance(said, str):
-                fleet.errors.append(said)
-                continue
-            name = path.stem if with_names else f"machine {number}"
-            fleet.machines[name if name not in fleet.machines else f"{name} ({number})"] = said
+    for number, path, said in zip(numbers, files, in_processes(read_machine, files, jobs)):
+        if isinstance(said, str):
+            fleet.errors.append(said)
+            continue
+        name = path.stem if with_names else f"machine {number}"
+        fleet.machines[name if name not in fleet.machines else f"{name} ({number})"] = said
     if not fleet.machines:
         raise Refused("there is no document that could be read: `headstart status --json >MACHINE.json` writes one")
     return fleet

@@ -8,8 +8,9 @@ from support import collected, entry, profile, rows, write
 
 from headstart_fleet import limits
 from headstart_fleet.cli import main
+from headstart_fleet.collect import in_processes
 from headstart_fleet.profiles import Range
-from headstart_fleet.tables import SCHEMA
+from headstart_fleet.tables import SCHEMA, Refused
 
 
 def test_a_row_says_what_a_machine_needs_of_a_file(tmp_path):
@@ -97,3 +98,8 @@ def test_wrong_usage_is_2(tmp_path):
             main(words)
         assert ended.value.code == 2
     assert main(["merge", str(tmp_path / "none"), "-o", str(tmp_path / "y")]) == 1
+
+
+def test_a_process_that_is_ended_while_it_reads_is_told():
+    with pytest.raises(Refused, match="fewer --jobs"):
+        list(in_processes(os._exit, [9], 1))
