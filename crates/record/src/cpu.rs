@@ -58,18 +58,14 @@ impl Cpu {
 
     /// Samples the CPU time; `living` are the recorded processes that live.
     pub(crate) fn sample(&mut self, living: impl Iterator<Item = u32>) {
-        let ticks_but = |excluded: &[u32]| {
-            excluded
-                .iter()
-                .filter_map(|pid| Stat::read(*pid))
-                .map(|stat| stat.ticks)
-                .sum()
+        let (all, excluded) = match &mut self.whose {
+            CpuScope::Processes(tree) => (Some(tree.sample(living, Stat::read)), &[][..]),
+            CpuScope::Machine(excluded) => (of_machine(), &excluded[..]),
+            CpuScope::Container(excluded) => (total_ticks(), &excluded[..]),
         };
-        let now = match &mut self.whose {
-            CpuScope::Processes(tree) => tree.sample(living, Stat::read),
-            CpuScope::Machine(excluded) => of_machine().unwrap_or(0).saturating_sub(ticks_but(excluded)),
-            CpuScope::Container(excluded) => total_ticks().unwrap_or(0).saturating_sub(ticks_but(excluded)),
-        };
+        let of_excluded = excluded.iter().filter_map(|pid| Stat::read(*pid));
+        let of_excluded = of_excluded.map(|stat| stat.ticks).sum();
+        let now = all.unwrap_or(0).saturating_sub(of_excluded);
         self.ticks = self.ticks.max(now);
     }
 
@@ -158,34 +154,22 @@ impl Tree {
 
 /// Time of all processes that are here now and of those that they waited for.
 fn total_ticks() -> Option<u64> {
-    let pid = |entry: fs::DirEntry| entry.file_name().to_str()?.parse().ok();
-    let stats = fs::read_dir("/proc")
-        .ok()?
-        .flatten()
-        .filter_map(pid)
-        .filter_map(Stat::read);
-    Some(stats.map(|stat| stat.ticks).sum())
+    let mut ticks = 0;
+    for entry in fs::read_dir("/proc").ok()?.flatten() {
+        let pid = entry.file_name().to_str().and_then(|name| name.parse().ok());
+        ticks += pid.and_then(Stat::read).map_or(0, |stat| stat.ticks);
+    }
+    Some(ticks)
 }
 
 /// Time the machine's processors were busy.
 fn of_machine() -> Option<u64> {
     let stat = fs::read_to_string("/proc/stat").ok()?;
-    let fields: Vec<u64> = stat
-        .lines()
-        .next()?
-        .split_ascii_whitespace()
-        .skip(1)
-        .filter_map(|f| f.parse().ok())
-        .collect();
+    // `cpu` and two spaces.
+    let fields = stat.split('\n').next()?.split(' ').skip(2);
     // user nice system idle iowait irq softirq steal …: all but idle, iowait and steal.
-    Some(
-        fields
-            .iter()
-            .enumerate()
-            .filter(|(i, _)| matches!(i, 0 | 1 | 2 | 5 | 6))
-            .map(|(_, t)| t)
-            .sum(),
-    )
+    let busy = fields.enumerate().filter(|(i, _)| matches!(i, 0 | 1 | 2 | 5 | 6));
+    Some(busy.filter_map(|(_, ticks)| ticks.parse::<u64>().ok()).sum())
 }
 
 #[cfg(test)]
