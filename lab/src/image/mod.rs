@@ -42,6 +42,10 @@ pub const BUILT_IN: &[(&str, &str)] = built_in!(
         "postgresql",
         "resume",
         "resume-qemu",
+        "podman-python",
+        "podman-jvm",
+        "podman-nginx",
+        "podman-postgresql",
         "true",
         "calibration",
         "container",
@@ -193,6 +197,9 @@ pub struct Start {
     pub environment: BTreeMap<String, String>,
     /// A file it leaves when it has done its work; a run without it counts as failed.
     pub produces: Option<PathBuf>,
+    /// Whether it sees /sys, control groups and an empty /run, as right after a boot: engines of containers do.
+    #[serde(default)]
+    pub system: bool,
 }
 
 impl Start {

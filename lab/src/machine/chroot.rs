@@ -177,6 +177,12 @@ impl Chroot {
         mount(&root.join("dev"), &["--bind"], Path::new("/dev"))?;
         mount(&root.join("tmp"), &["-t", "tmpfs"], Path::new("tmp"))?;
         fs::create_dir_all(root.join("tmp/home"))?;
+        if self.recipe.start.system {
+            let sys = root.join("sys");
+            mount(&sys, &["-t", "sysfs"], Path::new("sys"))?;
+            mount(&sys.join("fs/cgroup"), &["-t", "cgroup2"], Path::new("cgroup2"))?;
+            mount(&root.join("run"), &["-t", "tmpfs"], Path::new("run"))?;
+        }
         Ok(mounted)
     }
 
