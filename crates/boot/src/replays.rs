@@ -5,6 +5,7 @@
 use anyhow::Result;
 use headstart_model::outcome::ReplayReport;
 use headstart_model::plan::{PlanDevice, PlanFile};
+use headstart_model::sort::Sort;
 use headstart_replay::{Options, Replay, ReplayError, Taken};
 use headstart_start::Reads;
 use headstart_system::mounts::{Followed, MountTable};
@@ -166,7 +167,7 @@ impl Reads for Replays {
         }
         report
             .issued
-            .sort_unstable_by_key(|one| (one.issued_ns, one.request));
+            .sort_small_by_key(|one| (one.issued_ns, one.request));
         report
     }
 }

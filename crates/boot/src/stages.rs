@@ -6,6 +6,7 @@
 //! user's), and `up` (systemd has started all that it was to start).
 
 use crate::manager::Manager;
+use headstart_model::sort::Sort;
 use headstart_model::trace::{Mark, stage};
 use headstart_system::sessions::Sessions;
 use std::io;
@@ -56,7 +57,7 @@ fn merge(mut stages: Vec<(u64, String)>, sessions: Sessions, own: Vec<(u64, Stri
     stages.extend(sessions.greeter_ns.map(|at| (at, "login".to_owned())));
     stages.extend(sessions.user_ns.map(|at| (at, stage::SESSION.to_owned())));
     stages.extend(own);
-    stages.sort_unstable();
+    stages.sort_small();
     let mut seen = std::collections::HashSet::new();
     stages.retain(|(_, stage)| seen.insert(stage.clone()));
     stages
@@ -67,7 +68,7 @@ fn merge(mut stages: Vec<(u64, String)>, sessions: Sessions, own: Vec<(u64, Stri
 pub fn with_release(mut stages: Vec<(u64, String)>, released_ns: Option<u64>) -> Vec<(u64, String)> {
     stages.retain(|(_, stage)| stage != stage::RELEASED);
     stages.extend(released_ns.map(|at| (at, stage::RELEASED.to_owned())));
-    stages.sort_unstable();
+    stages.sort_small();
     stages
 }
 

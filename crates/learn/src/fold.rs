@@ -10,6 +10,7 @@ use headstart_model::plan::MAX_STAGES;
 use headstart_model::profile::{
     Entry, HALF_LIFE_RUNS, MAJORITY, Policy, TAIL_PAGES, Version, WeightedRange, from_end,
 };
+use headstart_model::sort::Sort;
 use headstart_model::{FilePath, PageRange, PageSet, Profile};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -135,7 +136,7 @@ pub(crate) fn fold(profile: &mut Profile, run: Run, policy: Policy) {
         entries.push(merge(blank, Some(used), &votes, &stage, page_size, tells));
     }
     drop_light(&mut entries, forget);
-    entries.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+    entries.sort_small_by(|a, b| a.path.cmp(&b.path));
     profile.entries = entries;
     fold_named(profile, &run, &votes);
     profile.cpu_ns = match (profile.cpu_ns, run.cpu_ns) {
@@ -348,7 +349,7 @@ fn pages_from_end(pages: impl Iterator<Item = (PageRange, u64)>, end: u64) -> Ve
         })
         .filter(|(range, _)| range.start < range.end)
         .collect();
-    reversed.sort_unstable();
+    reversed.sort_small();
     reversed
 }
 

@@ -9,6 +9,7 @@ use crate::DEFAULT_EXCLUDE;
 use crate::run::{has_pages, pages_of};
 use headstart_model::outcome::{Mode, Outcome, Precision, ReplayReport, StageOutcome};
 use headstart_model::plan::{Plan, RequestKind};
+use headstart_model::sort::Sort;
 use headstart_model::trace::{EndReason, UseKind};
 use headstart_model::{FilePath, GrowingSet, Key, PageRange, PageSet, Profile, Trace};
 use std::collections::HashMap;
@@ -180,7 +181,7 @@ fn used(trace: &Trace, trace_began_ns: i64, files: &mut HashMap<FilePath, FileJo
         }
     }
     for join in files.values_mut() {
-        join.first_uses.sort_unstable();
+        join.first_uses.sort_small();
     }
 }
 

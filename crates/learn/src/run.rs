@@ -2,6 +2,7 @@
 
 use headstart_model::plan::MAX_STAGES;
 use headstart_model::profile::{Need, Version};
+use headstart_model::sort::Sort;
 use headstart_model::trace::{Backend, Evidence, File, FileState, LookupKind, Scope, Use, UseKind, stage};
 use headstart_model::{FilePath, GrowingSet, PageRange, PageSet, Trace};
 use std::collections::{BTreeMap, BTreeSet};
@@ -144,7 +145,7 @@ impl Windows {
             mappings[mapping.file as usize].push(mapping.pages);
         }
         for of_file in &mut mappings {
-            of_file.sort_unstable();
+            of_file.sort_small();
         }
         let page_size = u64::from(trace.meta.page_size);
         Windows {
@@ -297,7 +298,7 @@ impl Run {
             }
         }
         for path in self.paths.values_mut() {
-            path.pages.sort_unstable();
+            path.pages.sort_small();
         }
     }
 

@@ -9,6 +9,7 @@ use crate::DEFAULT_EXCLUDE;
 use crate::run::{has_pages, pages_of};
 use headstart_model::outcome::ReplayReport;
 use headstart_model::plan::{Plan, RequestKind};
+use headstart_model::sort::Sort;
 use headstart_model::trace::{Ahead, UseKind};
 use headstart_model::{FilePath, GrowingSet, PageRange, Trace, limits};
 use std::collections::HashMap;
@@ -84,7 +85,7 @@ struct FirstRequests(Vec<Vec<(PageRange, u64)>>);
 impl FirstRequests {
     fn from_trace(trace: &Trace, ahead: &[Ahead]) -> FirstRequests {
         let mut order: Vec<&Ahead> = ahead.iter().collect();
-        order.sort_by_key(|request| request.issued_ns);
+        order.sort_small_by_key(|request| request.issued_ns);
         let mut seen = vec![GrowingSet::default(); trace.files.len()];
         let mut files = vec![Vec::new(); trace.files.len()];
         for request in order {
@@ -95,7 +96,7 @@ impl FirstRequests {
             files[request.file as usize].extend(fresh.into_iter().map(|range| (range, request.issued_ns)));
         }
         for file in &mut files {
-            file.sort_unstable();
+            file.sort_small();
         }
         FirstRequests(files)
     }
@@ -160,6 +161,6 @@ pub fn ahead(
             })
         })
         .collect();
-    reads.sort_by_key(|read| read.issued_ns);
+    reads.sort_small_by_key(|read| read.issued_ns);
     (reads.len() <= limits::AHEAD).then_some(reads)
 }

@@ -23,6 +23,7 @@ pub mod profile_set;
 pub mod range_list;
 pub mod ranges;
 pub mod room;
+pub mod sort;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod trace;

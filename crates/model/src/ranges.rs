@@ -1,5 +1,6 @@
 //! Sets of pages as sorted ranges, and the algebra that learning and planning need.
 
+use crate::sort::Sort;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -90,7 +91,7 @@ impl FromIterator<PageRange> for PageSet {
     /// The union of ranges in any order; empty and inverted ones are ignored.
     fn from_iter<I: IntoIterator<Item = PageRange>>(ranges: I) -> PageSet {
         let mut sorted: Vec<PageRange> = ranges.into_iter().filter(|r| r.start < r.end).collect();
-        sorted.sort_unstable();
+        sorted.sort_small();
         let mut set = PageSet::default();
         for range in sorted {
             set.append(range);
@@ -203,9 +204,8 @@ pub fn at_least(sets: &[&PageSet], k: usize) -> PageSet {
             edges.push((range.end, false));
         }
     }
-    // An end sorts before a start at the same page; `append` joins what touches. A stable sort would merge
-    // the sets' runs, and takes a page more of the program.
-    edges.sort_unstable();
+    // An end sorts before a start at the same page; `append` joins what touches.
+    edges.sort_small();
     let mut result = PageSet::new();
     let (mut depth, mut since) = (0usize, 0);
     for (page, opens) in edges {

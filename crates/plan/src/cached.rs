@@ -10,6 +10,7 @@
 use crate::request::{Ordered, Turn};
 use headstart_model::limits;
 use headstart_model::machine::{Device, DeviceClass, Machine};
+use headstart_model::sort::Sort;
 
 /// A run of two pieces is half of what passes the cache by.
 const PIECES: u64 = 4;
@@ -88,7 +89,7 @@ pub(crate) fn spread(requests: &mut Vec<Ordered>, machine: &Machine, holds: &[u3
             sorted.push(((stage, count >= held, request.pass, window, place % 2), at));
         }
         // What is alike stays in its order.
-        sorted.sort_by_key(|(key, _)| *key);
+        sorted.sort_small_by_key(|(key, _)| *key);
         for (at, (_, from)) in places.into_iter().zip(sorted) {
             order[at] = from;
         }

@@ -8,6 +8,7 @@ use crate::parts::pages_in;
 use crate::request::{Ordered, Piece};
 use headstart_model::machine::Machine;
 use headstart_model::plan::{PlanFileEntry, Request, RequestKind};
+use headstart_model::sort::Sort;
 use headstart_model::{PageRange, PageSet};
 
 /// Blocks' bytes of small files over which one is brought forward: with the block that is read just now these
@@ -79,14 +80,14 @@ struct Small<'a> {
 }
 
 fn groups(mut own: Vec<Small<'_>>, block: u64) {
-    own.sort_by_key(|one| (one.request.request.stage, one.request.request.deadline_us));
+    own.sort_small_by_key(|one| (one.request.request.stage, one.request.request.deadline_us));
     let mut bytes: u64 = 0;
     for one in &mut own {
         one.before = bytes;
         bytes = bytes.saturating_add(one.size);
     }
     let near = (own.len() as u64).saturating_mul(block) / bytes.max(1);
-    own.sort_by_key(|one| (one.request.request.stage, one.inode));
+    own.sort_small_by_key(|one| (one.request.request.stage, one.inode));
     let mut rest = own.as_mut_slice();
     while let Some(first) = rest.first() {
         let (inode, stage) = (first.inode, first.request.request.stage);

@@ -2,6 +2,7 @@
 
 use crate::request::{deadline_us, plan_stage};
 use headstart_model::profile::Entry;
+use headstart_model::sort::Sort;
 use headstart_model::{FilePath, Profile};
 use std::cmp::Ordering;
 
@@ -60,7 +61,7 @@ impl<'a> Deadlines<'a> {
                     .map(|path| (path.as_bytes(), deadline)),
             );
         }
-        firsts.sort_unstable_by(|a, b| order(a.0, b.0));
+        firsts.sort_small_by(|a, b| order(a.0, b.0));
         let count = firsts.len();
         let mut first = vec![NEVER; count];
         first.extend(firsts.iter().map(|(_, deadline)| *deadline));

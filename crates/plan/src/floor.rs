@@ -23,6 +23,7 @@ use crate::request::Piece;
 use headstart_model::floor::{Above, Floor, Need};
 use headstart_model::machine::{Cost, DeviceClass, FileFacts, Machine, PathKind};
 use headstart_model::plan::{Plan, Request, RequestKind};
+use headstart_model::sort::Sort;
 use headstart_model::trace::{Scope, UseKind};
 use headstart_model::{FilePath, Outcome, PageRange, PageSet, Profile, Trace};
 use std::collections::{BTreeMap, HashMap};
@@ -96,7 +97,7 @@ pub fn needs(trace: &Trace, profile: &Profile, machine: &Machine) -> Vec<Need> {
     if trace.up_ns().is_some() {
         needed.retain(|need| need.time_ns <= took_ns);
     }
-    needed.sort_by_key(|need| need.time_ns);
+    needed.sort_small_by_key(|need| need.time_ns);
     needed
 }
 

@@ -16,6 +16,7 @@ use crate::request::{Files, Ordered, RecordedMetadata, Turn, by_path, facts_of, 
 use headstart_model::machine::{Device, DeviceClass, FileFacts, Machine, PathKind};
 use headstart_model::plan::{NO_FILE, Request, RequestKind};
 use headstart_model::profile::{Entry, Need};
+use headstart_model::sort::Sort;
 use headstart_model::{FilePath, PageRange, PageSet, Profile};
 use std::collections::{HashMap, HashSet};
 
@@ -195,7 +196,7 @@ struct Joined {
 
 /// What becomes of each of the ranges (ascending). Every `wanted` page lies in one of them.
 fn joined(ranges: &[PageRange], wanted: &PageSet, mut needed: Needed) -> Vec<Joined> {
-    needed.sort_unstable();
+    needed.sort_small();
     let mut result: Vec<Joined> = ranges
         .iter()
         .map(|range| Joined {

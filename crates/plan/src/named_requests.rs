@@ -4,6 +4,7 @@ use crate::request::{Files, Ordered};
 use headstart_model::machine::{FileFacts, Machine};
 use headstart_model::plan::{Request, RequestKind};
 use headstart_model::profile::Entry;
+use headstart_model::sort::Sort;
 use headstart_model::{FilePath, PageRange, PageSet, Profile};
 use std::collections::HashSet;
 
@@ -83,7 +84,7 @@ fn cut(ordered: Ordered, own: &PageSet, page: u64) -> Vec<Ordered> {
     };
     let mut parts = pieces(&own, true);
     parts.extend(pieces(&others, false));
-    parts.sort_unstable();
+    parts.sort_small();
     // Holes are nobody's.
     let mut bridged = ordered.request.bridged;
     let piece = |(range, is_named): (PageRange, bool)| {

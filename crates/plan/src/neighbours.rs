@@ -15,6 +15,7 @@ use crate::request::{Lead, Ordered, Turn};
 use crate::schedule::Start;
 use headstart_model::machine::{Cost, Device, DeviceClass, Machine};
 use headstart_model::plan::RequestKind;
+use headstart_model::sort::Sort;
 
 /// What is needed later by these shares of the time that the start takes may be taken along.
 const LATER: [f64; 6] = [0.0, 0.01, 0.03, 0.1, 0.3, 1.0];
@@ -40,7 +41,7 @@ pub(crate) fn gather(requests: &mut [Ordered], machine: &Machine, start: Option<
         }
         let of_device = |r: &&mut Ordered| usize::from(r.request.device) == index && is_data(r);
         let mut data: Vec<&mut Ordered> = requests.iter_mut().filter(of_device).collect();
-        data.sort_by_key(|r| {
+        data.sort_small_by_key(|r| {
             (
                 r.request.stage,
                 r.physical.is_none(),
@@ -141,7 +142,7 @@ fn attempt(requests: &[&mut Ordered], cost: &Cost, start: Option<Start>, share: 
     for group in &groups {
         leads[group.0..group.1].fill(lead(group));
     }
-    groups.sort_by_key(|group| (requests[group.0].request.stage, lead(group)));
+    groups.sort_small_by_key(|group| (requests[group.0].request.stage, lead(group)));
     let each = cost.latency / f64::from(cost.depth.max(1));
     let (mut issued, mut read, mut behind, mut done) = (0.0, 0.0, 0.0, 0.0);
     let mut before = None;

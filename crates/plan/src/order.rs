@@ -5,6 +5,7 @@ use crate::schedule::{Start, schedule};
 use crate::{cached, lazily_filled, neighbours};
 use headstart_model::machine::{Cost, DeviceClass, Machine};
 use headstart_model::plan::RequestKind;
+use headstart_model::sort::Sort;
 use std::cmp::Reverse;
 
 /// What the order comes to.
@@ -59,7 +60,7 @@ pub(crate) fn order(
 /// Sorts the requests, whose passes are known.
 #[inline(never)]
 fn sort(requests: &mut [Ordered], machine: &Machine) {
-    requests.sort_by_key(|r| {
+    requests.sort_small_by_key(|r| {
         let device = machine.devices.get(usize::from(r.request.device));
         let class = device.map(|d| d.cost.class);
         let has_places = device.is_some_and(|d| d.compression.is_none());
@@ -129,7 +130,7 @@ fn cut(requests: &mut Vec<Ordered>, machine: &Machine, budget: u64) -> Vec<Order
     let when = |r: &Ordered| (r.request.stage, r.request.deadline_us);
     let mut beyond = Vec::new();
     if all > budget {
-        requests.sort_by_cached_key(|r| (worth(r), Reverse(saved_class(r, machine)), when(r)));
+        requests.sort_small_by_cached_key(|r| (worth(r), Reverse(saved_class(r, machine)), when(r)));
         let mut rest = budget;
         let fits = requests
             .iter()
@@ -151,7 +152,7 @@ fn cut(requests: &mut Vec<Ordered>, machine: &Machine, budget: u64) -> Vec<Order
         });
         requests.extend(part);
     }
-    requests.sort_by_key(|r| (worth(r), when(r)));
+    requests.sort_small_by_key(|r| (worth(r), when(r)));
     beyond
 }
 

@@ -13,6 +13,7 @@
 
 use crate::request::{Ordered, Turn};
 use headstart_model::machine::Cost;
+use headstart_model::sort::Sort;
 
 /// The most passes: each costs a long jump, and what it reads lies the further apart.
 const MOST_PASSES: usize = 8;
@@ -136,7 +137,7 @@ pub(crate) fn schedule(requests: &[&Ordered], cost: &Cost, start: Option<Start>)
     // Where metadata was read by block, looking a path up reads nothing.
     let reading: Vec<&Ordered> = before.iter().filter(|r| r.request.length > 0).copied().collect();
     let mut by_address: Vec<usize> = (0..data.len()).collect();
-    by_address.sort_by_key(|i| (data[*i].physical.is_none(), data[*i].physical));
+    by_address.sort_small_by_key(|i| (data[*i].physical.is_none(), data[*i].physical));
     let sweep = Sweep {
         needed: needed(&data, &start),
         earliest: data
@@ -188,7 +189,7 @@ fn needed(data: &[&Ordered], start: &Start) -> Vec<f64> {
 /// The seconds that requests take in address order.
 fn time(requests: &[&Ordered], cost: &Cost) -> f64 {
     let mut sorted: Vec<&&Ordered> = requests.iter().collect();
-    sorted.sort_by_key(|r| r.physical);
+    sorted.sort_small_by_key(|r| r.physical);
     let mut head = None;
     sorted
         .iter()
@@ -303,7 +304,7 @@ fn times(needed: &[f64]) -> Vec<f64> {
     sorted.sort_unstable_by(f64::total_cmp);
     let count = (TRIED / sorted.len().max(1)).clamp(2, TIMES);
     let mut pauses: Vec<(f64, f64)> = sorted.windows(2).map(|two| (two[1] - two[0], two[1])).collect();
-    pauses.sort_by(|a, b| b.0.total_cmp(&a.0));
+    pauses.sort_small_by(|a, b| b.0.total_cmp(&a.0));
     let pauses = pauses.iter().take(PAUSES.min(count));
     let mut times: Vec<f64> = pauses.map(|(_, end)| *end).collect();
     times.extend((1..count).filter_map(|n| sorted.get(n * sorted.len() / count)));

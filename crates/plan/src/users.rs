@@ -11,6 +11,7 @@ use crate::deadlines::Deadlines;
 use crate::request::{by_path, facts_of};
 use headstart_model::machine::{FileFacts, Machine, PathKind};
 use headstart_model::profile::{Entry, Policy};
+use headstart_model::sort::Sort;
 use headstart_model::users::is_ordinary;
 use headstart_model::{FilePath, Profile};
 use std::collections::{HashMap, HashSet};
@@ -66,7 +67,7 @@ pub(crate) fn bounded(profile: &Profile, machine: &Machine, budget: u64) -> Opti
     let rest: u64 = others.into_iter().map(cost).fold(0, u64::saturating_add);
     let mut left = SUM.min(rest / (SHARE - 1)).min(budget / SHARE);
     let mut in_order = users;
-    in_order.sort_by_cached_key(|facts| deadlines.get(&facts.path));
+    in_order.sort_small_by_cached_key(|facts| deadlines.get(&facts.path));
     let mut dropped: HashSet<FilePath> = HashSet::new();
     let (mut kept, mut large) = (0, HashSet::new());
     for facts in in_order {
@@ -126,7 +127,7 @@ fn bytes(entry: &Entry, threshold: f32, page: u64) -> u64 {
 fn cut(entry: &mut Entry, page: u64) {
     entry.tail = None;
     let mut order: Vec<usize> = (0..entry.ranges.len()).collect();
-    order.sort_unstable_by_key(|index| (entry.ranges[*index].first_use_ns, *index));
+    order.sort_small_by_key(|index| (entry.ranges[*index].first_use_ns, *index));
     let mut left = FILE / page;
     for index in order {
         let range = &mut entry.ranges[index];

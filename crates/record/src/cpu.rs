@@ -1,6 +1,7 @@
 //! CPU time of recorded processes, from /proc.
 
 use crate::namespace;
+use headstart_model::sort::Sort;
 use headstart_system::process::ProcessStat;
 use std::collections::HashMap;
 use std::fs;
@@ -121,7 +122,7 @@ impl Tree {
     fn sample(&mut self, living: impl Iterator<Item = u32>, of: impl Fn(u32) -> Option<Stat>) -> u64 {
         let mut gone: HashMap<u32, Stat> = HashMap::new();
         let mut before: Vec<(u32, Stat)> = self.seen.drain().collect();
-        before.sort_unstable_by_key(|(pid, stat)| (stat.began, *pid));
+        before.sort_small_by_key(|(pid, stat)| (stat.began, *pid));
         for (pid, before) in before {
             match of(pid).filter(|now| now.began == before.began) {
                 Some(now) => self.seen.insert(pid, now),

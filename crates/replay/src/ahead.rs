@@ -16,6 +16,7 @@ use crate::queue::Queue;
 use crate::request::RequestState;
 use crate::threads::together;
 use headstart_model::plan::{Plan, PlanDevice, RequestKind};
+use headstart_model::sort::Sort;
 use std::borrow::Borrow;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -65,7 +66,7 @@ pub fn opens(queue: &Queue, files: &Files<'_>, in_flight: u32) -> Vec<u32> {
     let data = queue.requests.iter().map(|state| &state.request);
     let data = data.filter(|request| request.kind == RequestKind::Data);
     let mut by_inode: Vec<(u64, u32)> = data.map(|r| (files.inode(r.file), r.file)).collect();
-    by_inode.sort_unstable();
+    by_inode.sort_small();
     by_inode.dedup();
     let order = spread_apart(by_inode, in_flight as usize).into_iter();
     order.map(|(_, file)| file).collect()
@@ -78,8 +79,8 @@ pub fn look_ups<T: Borrow<RequestState>>(mut requests: Vec<T>, plan: Plan<'_>, o
     let file = |state: &T| state.borrow().request.file as usize;
     let inode = |state: &T| plan.file(file(state)).map_or(0, |file| file.inode);
     match order {
-        Order::Apart(_) => requests.sort_by_cached_key(|state| (stage(state), inode(state))),
-        Order::Together => requests.sort_by_key(|state| (stage(state), plan.path(file(state)))),
+        Order::Apart(_) => requests.sort_small_by_cached_key(|state| (stage(state), inode(state))),
+        Order::Together => requests.sort_small_by_key(|state| (stage(state), plan.path(file(state)))),
     }
     let mut ordered = Vec::with_capacity(requests.len());
     while let Some(first) = requests.first().map(stage) {

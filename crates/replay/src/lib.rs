@@ -44,6 +44,7 @@ pub use sample::{Costs, Remote, Resident, Sample, sample, sample_with_remote};
 use headstart_model::format::FormatError;
 use headstart_model::outcome::ReplayReport;
 use headstart_model::plan::PlanFile;
+use headstart_model::sort::Sort;
 use headstart_system::thread::{self, StartedThread};
 use shared::Shared;
 use std::sync::atomic::Ordering;
@@ -255,7 +256,7 @@ impl Replay {
             .for_each(|apart| report.add(apart.finish(until)));
         report
             .issued
-            .sort_unstable_by_key(|one| (one.issued_ns, one.request));
+            .sort_small_by_key(|one| (one.issued_ns, one.request));
         report
     }
 

@@ -15,6 +15,7 @@ use crate::{report, ring};
 use headstart_model::machine::DeviceClass;
 use headstart_model::outcome::{ReplayReport, Skipped};
 use headstart_model::plan::{Plan, PlanDevice, PlanFile, RequestKind};
+use headstart_model::sort::Sort;
 use headstart_model::trace::WRITTEN_ONCE;
 use headstart_system::device::{DeviceFacts, optical_cost};
 use headstart_system::handle_opener::HandleOpener;
@@ -55,7 +56,7 @@ pub fn run(file: &PlanFile, options: &Options, shared: &Shared) -> ReplayReport 
                 .max()
         })
         .collect();
-    in_use.sort_unstable_by(|a, b| b.cmp(a));
+    in_use.sort_small_by(|a, b| b.cmp(a));
     let in_use = in_use.iter().take(MAX_DEVICES).sum();
     let files = Files::new(plan, &mounts, &openers, in_use, options.reader);
     shared.governor.start();
@@ -89,7 +90,7 @@ pub fn run(file: &PlanFile, options: &Options, shared: &Shared) -> ReplayReport 
             }
         }
     }
-    issued.sort_unstable_by_key(|i| (i.issued_ns, i.request));
+    issued.sort_small_by_key(|i| (i.issued_ns, i.request));
     ReplayReport {
         replay_ns,
         issued,
@@ -120,7 +121,7 @@ pub(crate) fn report_so_far(shared: &Shared) -> ReplayReport {
             }
         }
     }
-    issued.sort_unstable_by_key(|i| (i.issued_ns, i.request));
+    issued.sort_small_by_key(|i| (i.issued_ns, i.request));
     ReplayReport {
         replay_ns: issued.iter().map(|i| i.done_ns).max().unwrap_or(0),
         issued,
@@ -284,7 +285,7 @@ fn share_out(
         let mut metadata = requests.metadata;
         if is_disk(&planned) {
             // As planned, unless some of it was to be read amid the data.
-            metadata.sort_by_key(|state| state.request.offset);
+            metadata.sort_small_by_key(|state| state.request.offset);
         }
         let passes = Passes {
             metadata: Queue::new(metadata),

@@ -21,6 +21,7 @@ use crate::request::{Reason, bytes_now};
 use costs::Place;
 use found::{Found, Sampled};
 use headstart_model::plan::{Plan, PlanFileEntry, Request, RequestKind};
+use headstart_model::sort::Sort;
 use headstart_system::files::Type;
 use headstart_system::mounts::{MountTable, waits_for_servers};
 use headstart_system::open::{Skip, find_cached, open_pinned, pin, pin_cached};
@@ -139,7 +140,7 @@ struct Sampler<'a> {
 impl Sampler<'_> {
     /// What was opened, with what was found.
     fn sample(mut self, resident: Resident) -> Sample {
-        self.open.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+        self.open.sort_small_by(|a, b| b.seconds.total_cmp(&a.seconds));
         Sample {
             resident,
             files: self.open.into_iter().map(|open| open.file.into()).collect(),

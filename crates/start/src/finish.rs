@@ -22,6 +22,7 @@ use headstart_model::machine::Machine;
 use headstart_model::outcome::{Mode, Outcome};
 use headstart_model::plan::PlanFile;
 use headstart_model::profile::Policy;
+use headstart_model::sort::Sort;
 use headstart_model::trace::EndReason;
 use headstart_model::{FilePath, Key, NamedFiles, Profile, Trace};
 use headstart_plan::{PlanOptions, RecordedMetadata, pace, plan, recorded_metadata};
@@ -443,7 +444,7 @@ fn metadata(lock: &KeyLock, trace: &Trace, notes: &mut Notes) -> (Vec<RecordedMe
         }
         misses.extend(seen);
     }
-    misses.sort_unstable_by(|a, b| (&a.0, a.1).cmp(&(&b.0, b.1)));
+    misses.sort_small_by(|a, b| (&a.0, a.1).cmp(&(&b.0, b.1)));
     misses.dedup();
     (misses, witness)
 }

@@ -4,6 +4,7 @@ use crate::remote_files;
 use anyhow::{Context, Result};
 use headstart_model::machine::{Cost, DeviceClass, FileFacts, FirstTouch, Machine, PathKind};
 use headstart_model::profile::{Need, Policy};
+use headstart_model::sort::Sort;
 use headstart_model::{FilePath, Profile};
 use headstart_plan::Want;
 use headstart_store::{DeviceCost, Store};
@@ -151,7 +152,7 @@ fn add_decompression(
             };
             let mut files: Vec<&FileFacts> = machine.files.iter().collect();
             files.retain(|facts| facts.found == PathKind::File && facts.device == Some(index as u32));
-            files.sort_by_key(|facts| Reverse(facts.size));
+            files.sort_small_by_key(|facts| Reverse(facts.size));
             let paths = files.into_iter().map(|facts| &facts.path);
             stored.decompression = decompression_rate(mounts, paths, *compression);
             let saved = stored

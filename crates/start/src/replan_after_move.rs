@@ -4,6 +4,7 @@ use crate::machine::{self, Costs, Measure};
 use crate::{now_unix_ns, replan};
 use anyhow::Result;
 use headstart_learn::pace_of_late;
+use headstart_model::sort::Sort;
 use headstart_plan::{PlanOptions, plan, recorded_metadata};
 use headstart_store::{Change, KeyDir, Store};
 
@@ -26,7 +27,7 @@ pub fn plan_again(store: &Store, kept: &KeyDir, tell: &mut dyn FnMut(String)) ->
             metadata.extend(recorded_metadata(&trace));
         }
     }
-    metadata.sort_unstable_by(|a, b| (&a.0, a.1).cmp(&(&b.0, b.1)));
+    metadata.sort_small_by(|a, b| (&a.0, a.1).cmp(&(&b.0, b.1)));
     metadata.dedup();
     let mut state = lock.dir().state();
     let before = state.plan().or_tell(&mut *tell);

@@ -5,6 +5,7 @@ use crate::layout::size_of_start;
 use crate::{Limits, StoreError};
 use headstart_model::format::{Container, FormatError, Kind, MAX_FILE};
 use headstart_model::plan::PlanFile;
+use headstart_model::sort::Sort;
 use headstart_model::{Key, Outcome, Profile, Trace};
 use rustix::fs::{CWD, FlockOperation, Mode, OFlags};
 use std::ffi::OsStr;
@@ -175,7 +176,7 @@ impl KeyDir {
             })
             .collect();
         // Twenty digits each, so that the order of names is that of numbers.
-        files.sort_unstable();
+        files.sort_small();
         files
     }
 

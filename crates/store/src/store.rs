@@ -5,6 +5,7 @@ use crate::keydir::KeyDir;
 use crate::layout::{STARTS, directory_name, is_directory_name, is_somebodys};
 use crate::{Limits, Log, StoreError};
 use headstart_model::Key;
+use headstart_model::sort::Sort;
 use rustix::fs::Access;
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsString;
@@ -139,7 +140,7 @@ impl Store {
         }
         // What was last used in the future, by a clock that was wrong, would otherwise outlast all others
         // until then.
-        keys.sort_unstable_by_key(|(used, _, _)| (*used <= now, *used));
+        keys.sort_small_by_key(|(used, _, _)| (*used <= now, *used));
         let may_age = keys.len().saturating_sub(limits.ageless_keys);
         // One that cannot be removed does not keep the others.
         let mut failed = None;

@@ -7,6 +7,7 @@
 //! and here they are read while nobody waits.
 
 use crate::key::{mounts, resolve};
+use headstart_model::sort::Sort;
 use headstart_model::trace::LookupKind;
 use headstart_model::{FilePath, Key, Trace};
 use headstart_record::{Executable, Role};
@@ -47,7 +48,7 @@ const NAMES: usize = 8;
 /// is `ending`.
 pub(super) fn programs(store: &Store, ending: impl Fn() -> bool) -> Vec<(Executable, Role)> {
     let mut keys = known_keys(store);
-    keys.sort_by_cached_key(|key| Reverse(store.key(key).last_used_and_size().0));
+    keys.sort_small_by_cached_key(|key| Reverse(store.key(key).last_used_and_size().0));
     let begun = Instant::now();
     let (mut known, mut of_users, mut read) = (HashMap::new(), HashMap::new(), 0);
     for key in &keys {

@@ -1,6 +1,7 @@
 //! What is kept of programs stays within its bounds: what has gained least goes first.
 
 use headstart_learn::verdict::{compare, saved_ns};
+use headstart_model::sort::Sort;
 use headstart_store::{KeyDir, Store, StoreError};
 use std::collections::HashMap;
 use std::time::SystemTime;
@@ -71,7 +72,7 @@ pub(super) fn trim_to(store: &Store, most: u64) -> Result<(), StoreError> {
     if sizes.total <= most {
         return Ok(());
     }
-    programs.sort_by_cached_key(|kept| (gained_ns(&kept.dir), kept.used));
+    programs.sort_small_by_cached_key(|kept| (gained_ns(&kept.dir), kept.used));
     // One that cannot be removed does not keep the others.
     let mut failed = None;
     for of_all in [false, true] {

@@ -23,6 +23,7 @@
 //! `cargo run -p headstart-learn --release --example error_rates` shows what comes of it.
 
 use super::start::Start;
+use headstart_model::sort::Sort;
 
 /// A bet that has grown to this is believed. A fair one does so once in 25 cases at most; 20 would be one in
 /// 20, the bound on false verdicts, without room for what is outside of the theorem.
@@ -100,7 +101,7 @@ impl Evidence {
         if others == 0 {
             return;
         }
-        among.sort_unstable();
+        among.sort_small();
         // Among those that took as long every place is as good.
         let less = among.iter().filter(|(ns, _)| *ns < start.elapsed_ns).count();
         let not_more = among.iter().filter(|(ns, _)| *ns <= start.elapsed_ns).count();

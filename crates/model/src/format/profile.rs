@@ -4,6 +4,7 @@ use super::values::Values;
 use super::{Container, FormatError, Kind, Writer, addressable, is_page_size, refused, stage_name};
 use crate::limits::{self, bounded};
 use crate::profile::{Entry, TAIL_PAGES, Touches, WeightedRange};
+use crate::sort::Sort;
 use crate::{FilePath, Key, PageRange, PageSet, Profile};
 use std::collections::BTreeMap;
 
@@ -185,7 +186,7 @@ impl Profile {
         if before <= limits::ENTRIES && bytes <= limits::ENTRY_BYTES && ranges <= limits::RANGES {
             return 0;
         }
-        self.entries.sort_unstable_by(|a, b| {
+        self.entries.sort_small_by(|a, b| {
             b.weight
                 .total_cmp(&a.weight)
                 .then(a.first_use_ns.cmp(&b.first_use_ns))
@@ -198,16 +199,14 @@ impl Profile {
             }
             (count, bytes) = (count - 1, bytes - length);
             if entry.ranges.len() > ranges {
-                entry
-                    .ranges
-                    .sort_unstable_by(|a, b| b.weight.total_cmp(&a.weight));
+                entry.ranges.sort_small_by(|a, b| b.weight.total_cmp(&a.weight));
                 entry.ranges.truncate(ranges);
-                entry.ranges.sort_unstable_by_key(|range| range.start);
+                entry.ranges.sort_small_by_key(|range| range.start);
             }
             ranges -= entry.ranges.len();
             true
         });
-        self.entries.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+        self.entries.sort_small_by(|a, b| a.path.cmp(&b.path));
         self.fit_named();
         before - self.entries.len()
     }
@@ -241,7 +240,7 @@ impl Profile {
         if with.len() <= limits::TAILS && ranges <= limits::TAIL_RANGES {
             return;
         }
-        with.sort_by(|a, b| b.weight.total_cmp(&a.weight));
+        with.sort_small_by(|a, b| b.weight.total_cmp(&a.weight));
         let (mut files, mut ranges) = (limits::TAILS, limits::TAIL_RANGES);
         for entry in with {
             match (files.checked_sub(1), ranges.checked_sub(length(entry))) {

@@ -9,6 +9,7 @@ use super::values::Values;
 use super::windows::{self, WINDOWS};
 use super::{Container, FormatError, Kind, Writer, addressable, is_page_size, refused, stage_name};
 use crate::limits::{self, bounded};
+use crate::sort::Sort;
 use crate::trace::{End, Filesystem, Lost, Mark, Meta, Process};
 use crate::{FilePath, PageRange, Trace};
 use serde::{Deserialize, Serialize};
@@ -52,7 +53,7 @@ impl<'a> NameTable<'a> {
             .map(|(file, time)| (time, &file.path));
         let lookups = trace.lookups.iter().map(|lookup| (lookup.time_ns, &lookup.path));
         let mut met: Vec<(u64, &FilePath)> = lookups.chain(files).collect();
-        met.sort_by_key(|(time, _)| time / TICK_NS);
+        met.sort_small_by_key(|(time, _)| time / TICK_NS);
         let mut list = PathList::default();
         for (_, path) in met {
             list.meet(path);

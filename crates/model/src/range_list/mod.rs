@@ -5,6 +5,7 @@
 pub mod text;
 pub mod touches;
 
+use crate::sort::Sort;
 use std::collections::BTreeMap;
 use std::fmt;
 use text::{Check, FIRST_LINE, LAST_LINE, MOST_CHECKS, MOST_IN_ALL, MOST_RANGES, Span, Volume, Wrong};
@@ -138,7 +139,7 @@ impl Ranges {
                 (order, Span { start, length })
             })
             .collect();
-        ranges.sort_unstable_by_key(|(order, span)| (*order, span.start));
+        ranges.sort_small_by_key(|(order, span)| (*order, span.start));
         let ranges: Vec<Span> = ranges.into_iter().map(|(_, span)| span).collect();
         let bytes: u64 = ranges.iter().map(|range| range.length).sum();
         match bytes <= MOST_IN_ALL {

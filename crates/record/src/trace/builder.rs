@@ -20,6 +20,7 @@ use crate::trace::mounts::{Mounts, is_whole};
 use crate::trace::places::absolute;
 use activity::Recording;
 use files::{Files, Named};
+use headstart_model::sort::Sort;
 use headstart_model::trace::{
     Backend, End, EndReason, Evidence, Lookup, Lost, Meta, MetadataMiss, Scope, Trace, Use, UseKind,
 };
@@ -356,8 +357,8 @@ impl Builder {
         let directories = directories(&named);
         let mut lookups = self.lookups.finish(|path| directories.contains(path));
         drop(directories);
-        lookups.sort_by_key(|one| one.time_ns);
-        self.metadata.sort_by_key(|one| one.time_ns);
+        lookups.sort_small_by_key(|one| one.time_ns);
+        self.metadata.sort_small_by_key(|one| one.time_ns);
         let mut processes = self.processes.into_list();
         let times = uses.iter_mut().map(|one| &mut one.time_ns);
         let times = times.chain(windows.iter_mut().map(|one| &mut one.time_ns));

@@ -17,6 +17,7 @@ pub use medium::{lies_in_memory, optical_cost};
 pub use probe::{Measured, ProbeError, ProbeOptions, probe, probe_node};
 
 use crate::mounts::Mount;
+use headstart_model::sort::Sort;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -234,7 +235,7 @@ fn slaves(disk: &Path) -> Vec<String> {
         .flatten()
         .filter_map(|entry| entry.file_name().into_string().ok())
         .collect();
-    names.sort_unstable();
+    names.sort_small();
     names
 }
 

@@ -6,6 +6,7 @@
 
 use super::{Mount, MountTable, join, plain, prefixes, strip_prefix};
 use headstart_model::FilePath;
+use headstart_model::sort::Sort;
 use std::collections::HashMap;
 
 /// Of the mounts that show the same directory so many are looked at: those with the shortest mount points.
@@ -50,7 +51,7 @@ impl ByDevice {
             }
         }
         for same in by_device.devices.values_mut().flat_map(HashMap::values_mut) {
-            same.sort_by_key(|index| mounts[*index].mount_point.as_bytes().len());
+            same.sort_small_by_key(|index| mounts[*index].mount_point.as_bytes().len());
         }
         by_device
     }

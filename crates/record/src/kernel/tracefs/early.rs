@@ -14,6 +14,7 @@ use crate::error::RecordError;
 use crate::kernel::clock::monotonic_ns;
 use crate::kernel::event::Event;
 use crate::namespace;
+use headstart_model::sort::Sort;
 use headstart_model::trace::{Evidence, Scope};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -72,7 +73,7 @@ impl Early {
         for record in &mut records {
             record.time_ns = record.time_ns.saturating_add_signed(offset_ns);
         }
-        records.sort_by_key(|record| record.time_ns);
+        records.sort_small_by_key(|record| record.time_ns);
         let own = excluded.iter().copied().chain([std::process::id()]);
         Ok(Early {
             reader: Interpreter {

@@ -41,6 +41,7 @@ use decode::{Decoder, Record};
 use dir::Instance;
 pub(crate) use dir::remove_stale;
 pub(crate) use early::{Early, NoEarly};
+use headstart_model::sort::Sort;
 use headstart_model::trace::{Backend as BackendName, Evidence, Scope};
 use inodes::Inodes;
 use interpret::Interpreter;
@@ -181,7 +182,7 @@ impl Backend for Tracefs {
         // complete.
         let complete = if self.stopped { u64::MAX } else { monotonic_ns() };
         self.buffers.read(&self.decoder, &mut self.waiting)?;
-        self.waiting.sort_by_key(|record| record.time_ns);
+        self.waiting.sort_small_by_key(|record| record.time_ns);
         let ready = self.waiting.partition_point(|record| record.time_ns <= complete);
         let later = self.waiting.split_off(ready);
         let records = std::mem::replace(&mut self.waiting, later);

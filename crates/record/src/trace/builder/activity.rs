@@ -8,6 +8,7 @@ use headstart_model::activity::{
     Activity, BlockDevice, BlockRequest, BusySample, MemorySample, Slice, ThreadState,
 };
 use headstart_model::limits::BLOCK_NAME;
+use headstart_model::sort::Sort;
 use std::collections::HashMap;
 
 /// How often memory and processors are looked at. It costs 0.1 ms, and the kernel counts processors' time in
@@ -118,7 +119,7 @@ impl Recording {
         activity.lost += unseen;
         let since = |time_ns: u64| time_ns.saturating_sub(started_ns);
         activity.requests.retain(|one| one.issued_ns >= started_ns);
-        activity.requests.sort_by_key(|one| one.issued_ns);
+        activity.requests.sort_small_by_key(|one| one.issued_ns);
         for one in &mut activity.requests {
             one.issued_ns = since(one.issued_ns);
             one.completed_ns = one.completed_ns.map(since);
@@ -127,7 +128,7 @@ impl Recording {
         for one in &mut activity.slices {
             (one.from_ns, one.to_ns) = (since(one.from_ns), since(one.to_ns));
         }
-        activity.slices.sort_by_key(|one| one.from_ns);
+        activity.slices.sort_small_by_key(|one| one.from_ns);
         activity
             .processors
             .retain(|one: &BusySample| one.time_ns >= started_ns);

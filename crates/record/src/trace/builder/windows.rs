@@ -2,6 +2,7 @@
 //! older uses are kept by windows: a row for each 16 pages instead of each use.
 
 use crate::limits::{USES, WINDOWS};
+use headstart_model::sort::Sort;
 use headstart_model::trace::Use;
 use headstart_model::uses::{WINDOW_PAGES, WindowUse};
 
@@ -21,7 +22,7 @@ fn further_windows(used: &Use) -> u64 {
 
 /// Sorts uses, or rows. One function for all orders: a sort is some kilobytes of code.
 fn sort(uses: &mut [Use], key: fn(&Use) -> (u64, u64)) {
-    uses.sort_by_key(key);
+    uses.sort_small_by_key(key);
 }
 
 /// By time.
