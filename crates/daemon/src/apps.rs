@@ -3,13 +3,11 @@
 use crate::service::{App, Pays, ServiceError};
 use headstart_learn::verdict::{Verdict, compare, saved_ns};
 use headstart_model::Key;
+use headstart_model::key::BOOTS;
 use headstart_model::outcome::Mode;
 use headstart_store::{Change, KeyDir, KnownKeys, Store, StoreError};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
-
-/// The key of boots: `headstart boot` is for them.
-const BOOT: &str = "boot";
 
 /// How long who asks waits for who learns.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -41,7 +39,7 @@ impl Apps {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         self.store.look_for_keys(&mut known).map_err(failed)?;
         let may_be_told =
-            |key: &&Key| key.as_str() != BOOT && user.is_none_or(|uid| may_be_of_user(key, uid));
+            |key: &&Key| key.as_str() != BOOTS && user.is_none_or(|uid| may_be_of_user(key, uid));
         let of_key = |key: &Key| {
             let kept = self.store.key(key);
             match user {
@@ -105,7 +103,7 @@ impl Apps {
 
     fn program(&self, key: &Key) -> Result<KeyDir, ServiceError> {
         match key.as_str() {
-            BOOT => Err(ServiceError::Failed(
+            BOOTS => Err(ServiceError::Failed(
                 "boots are no program: use `headstart boot`".into(),
             )),
             _ => Ok(self.store.key(key)),

@@ -10,6 +10,9 @@ pub struct Key(String);
 /// The longest key that is accepted, in bytes.
 pub const MAX_KEY: usize = crate::limits::KEY;
 
+/// The key of boots, which is no program's.
+pub const BOOTS: &str = "boot";
+
 /// What stands between the key of all users' starts and the number of one of them.
 const OF_USER: &str = " of user ";
 

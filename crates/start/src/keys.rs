@@ -25,7 +25,7 @@ pub use unknown_launchers::{as_launcher, turned_out};
 
 use anyhow::{Context, Result, bail};
 use headstart_model::Key;
-use headstart_model::key::KeyError;
+use headstart_model::key::{BOOTS, KeyError};
 use headstart_store::{KeyDir, Store};
 use headstart_system::mounts::MountTable;
 use headstart_system::secrets::Secrets;
@@ -102,6 +102,7 @@ pub fn of_command(command: &[OsString]) -> Result<Key> {
 /// Whose start a command is by the name that was given for it, or else by what it starts.
 pub fn named_or_of(name: Option<&Key>, command: &[OsString], store: &Store) -> Result<StartKey> {
     match name {
+        Some(key) if key.as_str() == BOOTS => bail!("{BOOTS:?} is the key of boots: give another --name"),
         Some(key) => Ok(StartKey {
             key: key.clone(),
             rest: Vec::new(),
@@ -186,7 +187,7 @@ pub fn candidates(text: &str) -> Vec<Key> {
         .filter(|(key, _)| key.starts_with("session of user "));
     let text = session.map_or(text, |(key, _)| key);
     let words = [OsString::from(text)];
-    let file = find(&words[0]).to_string_lossy().into_owned();
+    let file = self::text(find(&words[0]).as_os_str());
     let mut keys: Vec<Key> = [text.to_string(), derive(&words), file]
         .into_iter()
         .filter_map(|t| Key::new(t).ok())
@@ -221,11 +222,15 @@ fn derive_whole(command: &[OsString]) -> (String, Vec<OsString>) {
             Some(Meant::Program(key, rest)) => return (key, rest),
             Some(Meant::Code(key)) => return (key, Vec::new()),
             Some(Meant::Launched(rest)) => rest,
+            // Whatever it starts, it is told apart by all that it is given.
+            Some(Meant::Launcher) | None if !arguments.is_empty() => {
+                return (unknown_launchers::with_text(&shown, arguments), Vec::new());
+            }
             Some(Meant::Launcher) | None => return (shown, Vec::new()),
         };
         match rest.first() {
             None => return (shown, Vec::new()),
-            // Its options are not those that are known: whatever it starts, it is told apart by all of them.
+            // So it is where its options are not those that are known.
             Some(program) if !is_program(program) => {
                 return (unknown_launchers::with_text(&shown, arguments), Vec::new());
             }
@@ -316,7 +321,7 @@ fn meant_plain(executable: &Path, called: &str, arguments: &[OsString], names: &
         return join(shown, interpreter, arguments, names);
     }
     let (applet, rest) = match arguments.split_first() {
-        Some((first, rest)) if called == base => (first.to_string_lossy().into_owned(), rest),
+        Some((first, rest)) if called == base => (text(first), rest),
         _ => (called.to_string(), arguments),
     };
     let program = format!("{shown} {}", text(OsStr::new(&applet)));
@@ -424,10 +429,13 @@ fn found(program: &OsStr, executable: &Path) -> OsString {
 
 fn base_name(path: &OsStr) -> String {
     let name = Path::new(path).file_name().unwrap_or_default();
-    name.to_string_lossy().into_owned()
+    text(name)
 }
 
-/// Text for a key: no control characters, no invalid UTF-8.
+/// Text for a key: no control characters, and of what is no UTF-8 each byte by its number, so that two such names differ.
 fn text(part: &OsStr) -> String {
-    headstart_model::human::printable(&part.to_string_lossy())
+    match part.to_str() {
+        Some(part) => headstart_model::human::printable(part),
+        None => part.as_encoded_bytes().escape_ascii().to_string(),
+    }
 }

@@ -114,7 +114,12 @@ impl Launcher {
             Reading::Loader if rest.is_empty() => Launched::Nothing,
             Reading::Loader => Launched::Loaded(behind(0)),
             Reading::Container if rest.is_empty() => Launched::Nothing,
-            Reading::Container => Launched::Inside(behind(0)),
+            Reading::Container => {
+                let mut words = behind(0);
+                // It takes the place of the program that the image names, before the arguments.
+                words.splice(1..1, self.value_of("--entrypoint", given));
+                Launched::Inside(words)
+            }
             Reading::Machine(named) => self.in_machine(&named, given, rest),
             Reading::Bundle => {
                 let directory = self.value_of("-b --bundle", given);
@@ -222,6 +227,9 @@ fn in_shim(arguments: &[OsString]) -> Launched {
     }
 }
 
+/// Options of env(1) for signals, whose value is in their word.
+const SIGNALS: [&str; 3] = ["--block-signal", "--default-signal", "--ignore-signal"];
+
 /// The command that env(1) starts; `None` where its options are others than the common ones.
 fn behind_env(arguments: &[OsString]) -> Option<Vec<OsString>> {
     let mut rest = arguments;
@@ -246,10 +254,17 @@ fn behind_env(arguments: &[OsString]) -> Option<Vec<OsString>> {
             };
         }
         let text = first.to_string_lossy();
+        let is_long = |name: &str| {
+            let value = text.strip_prefix(name);
+            value.is_some_and(|value| value.is_empty() || value.starts_with('='))
+        };
         rest = match text.as_ref() {
-            "-i" | "-" | "-v" | "--ignore-environment" => after,
-            "-u" | "-C" => after.get(1..)?,
+            "-i" | "-" | "-v" | "--ignore-environment" | "--debug" => after,
+            "-u" | "--unset" => after.get(1..)?,
             "--" => return Some(after.to_vec()),
+            _ if SIGNALS.into_iter().any(is_long) || is_long("--unset") => after,
+            unset if unset.starts_with("-u") => after,
+            // Another working directory (-C) makes another program of `./program`.
             option if option.starts_with('-') => return None,
             assignment if assignment.contains('=') => after,
             _ => return Some(rest.to_vec()),

@@ -127,7 +127,17 @@ fn env_and_multi_call_programs_are_seen_through() {
             key(&[&at("env"), "-i", "A=b", "-u", "X", &at("tool"), "x"]),
             at("tool")
         );
-        assert_eq!(key(&[&at("env"), "--block-signal", "x y"]), at("env"));
+        let seen_through = [&at("env"), "--block-signal", "--unset=B", "-uA", &at("tool"), "x"];
+        assert_eq!(key(&seen_through), at("tool"));
+        // What another working directory makes of the program is not known.
+        assert_eq!(
+            key(&[&at("env"), "-C", "/x", "./tool"]),
+            at("env") + " -C /x ./tool"
+        );
+        assert_eq!(
+            key(&[&at("env"), "--chdir=/x", "./tool"]),
+            at("env") + " --chdir=/x ./tool"
+        );
         assert_eq!(
             key(&[&at("busybox"), "sh", &at("script")]),
             format!("{} sh {}", at("busybox"), at("script"))
@@ -296,6 +306,35 @@ fn what_a_known_launcher_is_told_in_a_way_that_is_not_known_tells_its_starts_apa
 }
 
 #[test]
+fn what_starts_another_program_elsewhere_is_told_apart_by_all_of_its_command_line() {
+    with_programs(&["chroot", "unshare", "sudo", "bwrap"], |at| {
+        for command in [
+            "chroot / ls -l",
+            "unshare -m ls",
+            "sudo -u anna ls",
+            "bwrap --ro-bind / / ls",
+        ] {
+            let mut words: Vec<&str> = command.split(' ').collect();
+            let program = at(words[0]);
+            words[0] = &program;
+            let ls = key(&words);
+            assert_eq!(ls, format!("{program} {}", words[1..].join(" ")));
+            *words.last_mut().unwrap() = "cat";
+            assert_ne!(key(&words), ls);
+            // Called alone it is a program as any other.
+            assert_eq!(key(&words[..1]), program);
+        }
+    });
+}
+
+#[test]
+fn what_is_no_text_tells_programs_apart() {
+    let key_of = |name: &[u8]| of_command(&[OsStr::from_bytes(name).to_owned()]).unwrap();
+    assert_ne!(key_of(b"/nowhere/c\xffb"), key_of(b"/nowhere/c\xfeb"));
+    assert_eq!(key_of(b"/nowhere/c\xffb").as_str(), "/nowhere/c\\xffb");
+}
+
+#[test]
 fn a_container_is_its_image_and_what_runs_in_it() {
     let programs = ["podman", "docker", "apptainer", "systemd-nspawn", "lxc-start"];
     with_programs(&programs, |at| {
@@ -311,6 +350,13 @@ fn a_container_is_its_image_and_what_runs_in_it() {
                 "debian:12 nice -n 5 make",
             ),
             ("docker ps -a", ""),
+            ("podman run --entrypoint /bin/a img", "img /bin/a"),
+            ("docker run --rm --entrypoint=/bin/b img", "img /bin/b"),
+            (
+                "podman run --entrypoint python3 img /srv/a.py",
+                "img python3 /srv/a.py",
+            ),
+            ("systemd-nspawn --template=/t -D /n", "/n"),
             (
                 "apptainer exec --bind /a:/b -c image.sif python3 -u a.py",
                 "image.sif python3 a.py",

@@ -230,7 +230,7 @@ pub(super) const ALL: &[Launcher] = &[
     machine(
         "systemd-nspawn",
         Named {
-            paths: "-D --directory -i --image --template --oci-bundle",
+            paths: "-D --directory -i --image --oci-bundle",
             names: "-M --machine",
             by_argument: false,
         },
