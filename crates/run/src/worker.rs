@@ -283,7 +283,7 @@ fn save(
 ) -> anyhow::Result<String> {
     let trace = recorded.map_err(|error| anyhow::anyhow!("no trace was written: {error}"))?;
     let bytes = trace.to_bytes()?;
-    headstart_store::write_whole(path, &bytes)?;
+    headstart_store::write_output(path, &bytes)?;
     match trace.unfit() {
         Some(reason) => anyhow::bail!("{} teaches nothing: {reason}", path.display()),
         None => summarize(&trace, bytes.len()),

@@ -86,11 +86,8 @@ mod tests {
 
     #[test]
     fn a_line_is_told_by_what_it_is_about() {
-        let full = |name| {
-            format!(
-                "cannot write {name}: No space left on device (os error 28); the old file stays, free some"
-            )
-        };
+        let full =
+            |name| format!("cannot write {name}: No space left on device (os error 28); make room there");
         let dir = tempfile::tempdir().unwrap();
         let store = Store::new(dir.path().join("state"));
         assert_eq!(store.announce(&full("/a/.tmp-12-0-345")), Announced::Never);

@@ -35,6 +35,9 @@ pub enum StoreError {
     /// Somebody holds what is written under, and does not let go.
     #[error("{} is held by another process of headstart's that does not end: end the one that `fuser` names", .0.display())]
     Locked(PathBuf),
+    /// A link or something else stands where a directory of the state's should be.
+    #[error("{} is no directory: remove it", .0.display())]
+    NoDirectory(PathBuf),
     /// There is no place for state.
     #[error(
         "there is no place to remember anything: neither HOME nor XDG_STATE_HOME is set; use --state DIR"
@@ -55,7 +58,7 @@ impl StoreError {
 fn way_out(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::PermissionDenied => "; run as root or use --state DIR",
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; the old file stays",
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; make room there",
         io::ErrorKind::ReadOnlyFilesystem => "; use --state DIR on a writable file system",
         _ => "",
     }
@@ -71,7 +74,7 @@ mod tests {
         let error = StoreError::io("write", Path::new("/state/x"), full);
         assert_eq!(
             error.to_string(),
-            "cannot write /state/x: no storage space; the old file stays"
+            "cannot write /state/x: no storage space; make room there"
         );
         // Whoever prints an error with its sources prints nothing twice.
         assert!(std::error::Error::source(&error).is_none());

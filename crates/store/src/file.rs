@@ -1,7 +1,7 @@
 //! Whole files: written all or not at all, read with a bound.
 
 use crate::StoreError;
-use rustix::fs::{Advice, AtFlags, CWD, Mode, OFlags, RenameFlags};
+use rustix::fs::{Access, Advice, AtFlags, CWD, Mode, OFlags, RenameFlags};
 use std::fs::{File, Metadata, Permissions};
 use std::io::{self, Read, Write};
 use std::num::NonZeroU64;
@@ -67,12 +67,57 @@ pub fn write_whole_by(
     replace(path, |temporary| fill(temporary, path, buffered, 0o600))
 }
 
-/// Has something made under another name, then gives it that of `path`.
-fn replace(path: &Path, make: impl FnOnce(&Path) -> Result<(), StoreError>) -> Result<(), StoreError> {
-    let directory = match path.parent() {
+/// Writes a file that a person has named: whole or not at all, as [`write_whole`] does. Where a link is named, what it leads to is replaced. What is
+/// there and is no file (a device, a FIFO, the standard output) is written into.
+pub fn write_output(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
+    write_output_by(path, |out| out.write_all(bytes))
+}
+
+/// As [`write_output`], for what is too large to be held in memory.
+pub fn write_output_by(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> Result<(), StoreError> {
+    let target = std::fs::canonicalize(path);
+    // The files below /proc/self/fd, to which /dev/stdout leads, are open already: another in their place would not be those.
+    let is_open = path.starts_with("/dev") || path.starts_with("/proc");
+    match (std::fs::metadata(path), target) {
+        (Ok(facts), _) if !facts.is_dir() && (is_open || !facts.is_file()) => {
+            let flags = OFlags::WRONLY | OFlags::TRUNC | OFlags::NOCTTY | OFlags::CLOEXEC;
+            let fd = rustix::fs::openat(CWD, path, flags, Mode::empty())
+                .map_err(|e| StoreError::io("open", path, e))?;
+            write(&mut File::from(fd)).map_err(|e| StoreError::io("write", path, e))
+        }
+        (Ok(_), Ok(target)) => write_whole_by(&target, write),
+        _ => write_whole_by(path, write),
+    }
+}
+
+/// Whether [`write_output`] may succeed: asked before what is to be written is made.
+pub fn check_output(path: &Path) -> Result<(), StoreError> {
+    let in_place = match std::fs::metadata(path) {
+        Ok(facts) if facts.is_dir() => return Err(StoreError::NotRegular(path.to_owned())),
+        Ok(facts) => !facts.is_file(),
+        Err(_) => false,
+    };
+    let (asked, access) = match in_place {
+        true => (path, Access::WRITE_OK),
+        false => (directory_of(path), Access::WRITE_OK | Access::EXEC_OK),
+    };
+    rustix::fs::access(asked, access).map_err(|e| StoreError::io("write", path, e))
+}
+
+/// Where a path's last part is.
+fn directory_of(path: &Path) -> &Path {
+    match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
-    };
+    }
+}
+
+/// Has something made under another name, then gives it that of `path`.
+fn replace(path: &Path, make: impl FnOnce(&Path) -> Result<(), StoreError>) -> Result<(), StoreError> {
+    let directory = directory_of(path);
     let temporary = directory.join(temporary_name());
     let made = make(&temporary)
         .and_then(|()| std::fs::rename(&temporary, path).map_err(|e| StoreError::io("replace", path, e)));
@@ -234,6 +279,15 @@ pub(crate) fn move_aside(path: &Path, read: &File) -> io::Result<Option<PathBuf>
     Ok(Some(aside))
 }
 
+/// The same of what is at a path and cannot be read: no regular file, or too large for one of ours.
+pub(crate) fn move_unread_aside(path: &Path) -> io::Result<PathBuf> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".damaged");
+    let aside = PathBuf::from(name);
+    std::fs::rename(path, &aside)?;
+    Ok(aside)
+}
+
 /// Removes temporary files that a killed writer left. The caller holds the directory's lock, so none is in
 /// use.
 pub(crate) fn remove_leftovers(directory: &Path) {
@@ -302,6 +356,32 @@ mod tests {
         let aside = move_aside(&path, &read).unwrap().unwrap();
         assert_eq!(std::fs::read(aside).unwrap(), b"new");
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_a_person_names_and_is_no_file_is_written_into() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, link) = (dir.path().join("f"), dir.path().join("link"));
+        std::fs::write(&file, "old").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        write_output(&link, b"new").unwrap();
+        assert_eq!(std::fs::read(&file).unwrap(), b"new");
+        assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+        // A link that leads nowhere yet is a name as any other.
+        let loose = dir.path().join("loose");
+        std::os::unix::fs::symlink("nowhere", &loose).unwrap();
+        write_output(&loose, b"new").unwrap();
+        assert_eq!(std::fs::read(&loose).unwrap(), b"new");
+        let fifo = dir.path().join("fifo");
+        rustix::fs::mknodat(CWD, &fifo, rustix::fs::FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let reader = {
+            let fifo = fifo.clone();
+            std::thread::spawn(move || std::fs::read(fifo).unwrap())
+        };
+        write_output(&fifo, b"new").unwrap();
+        assert_eq!(reader.join().unwrap(), b"new");
+        let is_fifo = std::os::unix::fs::FileTypeExt::is_fifo;
+        assert!(is_fifo(&std::fs::symlink_metadata(&fifo).unwrap().file_type()));
     }
 
     #[test]

@@ -98,10 +98,29 @@ impl KeyDir {
         path_of("profile", Kind::Profile).or_else(|| path_of("plan", Kind::Plan))
     }
 
+    /// Fails where a link stands in the place of the directory: in the root of an image, or a user's state, it could lead anywhere.
+    fn check_directory(&self) -> Result<(), StoreError> {
+        match std::fs::symlink_metadata(&self.path) {
+            Ok(facts) if !facts.is_dir() => Err(StoreError::NoDirectory(self.path.clone())),
+            _ => Ok(()),
+        }
+    }
+
     fn load<T>(&self, path: &Path, decode: impl FnOnce(Vec<u8>) -> Result<T, FormatError>) -> Loaded<T> {
-        let (bytes, file) = match file::read_open(path, MAX_FILE) {
+        let read = self
+            .check_directory()
+            .and_then(|()| file::read_open(path, MAX_FILE));
+        let (bytes, file) = match read {
             Ok(Some(read)) => read,
             Ok(None) => return Loaded::None,
+            // It would be told again and again.
+            Err(StoreError::NotRegular(_) | StoreError::TooLarge { .. }) => {
+                let fate = match file::move_unread_aside(path) {
+                    Ok(aside) => format!("moved to {}", aside.display()),
+                    Err(e) => format!("and it cannot be moved aside: {e}"),
+                };
+                return Loaded::Damaged(format!("{} is no file of headstart's; {fate}", path.display()));
+            }
             Err(e) => return Loaded::Damaged(e.to_string()),
         };
         match decode(bytes) {
@@ -233,6 +252,7 @@ impl KeyDir {
 
     /// If it `waits`, until nobody else holds it, [`LOCKED_WITHIN`] at most.
     fn lock_existing(&self, waits: bool) -> Result<Option<KeyLock>, StoreError> {
+        self.check_directory()?;
         let path = self.path.join("lock");
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = match rustix::fs::openat(CWD, &path, flags, Mode::RUSR | Mode::WUSR) {

@@ -52,7 +52,7 @@ pub use boot::Guard;
 pub use bypass::Bypass;
 pub use device::DeviceCost;
 pub use error::StoreError;
-pub use file::{read_bounded, write_whole, write_whole_by, write_whole_for};
+pub use file::{check_output, read_bounded, write_output, write_output_by, write_whole, write_whole_for};
 pub use imported::Rank;
 pub use keydir::{KeyDir, KeyLock, Loaded};
 pub use layout::NAME_OF_BOOTS;

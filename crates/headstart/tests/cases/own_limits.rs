@@ -210,6 +210,33 @@ fn a_worker_is_the_first_to_go_when_memory_runs_out() {
 }
 
 #[test]
+fn with_a_small_share_of_a_processor_a_command_has_all_of_it() {
+    if !is_root() || !crate::common::can_record() {
+        return;
+    }
+    let case = Case::new();
+    let (first, second) = ("cpu.cfs_quota_us", "cpu.max");
+    for (share, mode) in [(20_000, "bypass"), (90_000, "record")] {
+        // Of a period of 100 ms.
+        let group = Group::new("cpu", &[(first, second, share)]);
+        let (ran, err) = within(
+            &case,
+            &group,
+            "",
+            &format!("$H run --wait --json=outcome --name k{share} -- sh -c 'exit 7'"),
+        );
+        assert_eq!(ran >> 8, 7, "{err}");
+        let outcome: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(case.path("outcome")).unwrap()).unwrap();
+        assert_eq!(outcome["mode"], mode, "{outcome}");
+        if mode == "bypass" {
+            let why = outcome["not_learned"].as_str().unwrap_or_default();
+            assert!(why.contains("20 % of a processor"), "{outcome}");
+        }
+    }
+}
+
+#[test]
 fn a_full_disk_is_told_of_at_one_start_of_many() {
     if !is_root() || !crate::common::can_record() {
         return;
@@ -223,7 +250,7 @@ fn a_full_disk_is_told_of_at_one_start_of_many() {
     );
     assert_eq!(ran.code(), 0, "{}", ran.err);
     assert_eq!(ran.err.lines().count(), 1, "{}", ran.err);
-    assert!(ran.err.contains("; the old file stays"), "{}", ran.err);
+    assert!(ran.err.contains("; make room there"), "{}", ran.err);
     assert_eq!(ran.err.matches("os error 28").count(), 1, "{}", ran.err);
     assert!(!ran.err.contains(".tmp-"), "{}", ran.err);
 }

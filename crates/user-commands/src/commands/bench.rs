@@ -12,7 +12,7 @@ use headstart_start::complain;
 use headstart_start::keys::find_known;
 use headstart_start::progress::Progress;
 use headstart_start_commands::context::Output;
-use headstart_store::{Store, write_whole};
+use headstart_store::{Store, write_output};
 use headstart_system::launch::end_like;
 use rustix::process::geteuid;
 use std::ffi::OsString;
@@ -117,7 +117,7 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
         other => other?,
     };
     if let Some(path) = &args.html {
-        write_whole(path, html(&report).as_bytes())?;
+        write_output(path, html(&report).as_bytes())?;
     }
     args.output_form.print(&report, || text(&report))
 }

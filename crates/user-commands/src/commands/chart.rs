@@ -10,7 +10,7 @@ use headstart_start::complain;
 use headstart_start::machine::Costs;
 use headstart_start::progress::Progress;
 use headstart_start_commands::context::Output;
-use headstart_store::{Store, write_whole};
+use headstart_store::{Store, write_output};
 use serde::Serialize;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -106,7 +106,7 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
         Form::Svg => svg(&starts),
         Form::Html => html(&starts),
     };
-    write_whole(&output, picture.as_bytes())?;
+    write_output(&output, picture.as_bytes())?;
     drop(progress);
     let drawn = Drawn {
         bytes: picture.len(),

@@ -9,7 +9,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser};
 use headstart_inspect::export::{self, Consumer, Form as Takes, Needed, Waits};
 use headstart_model::FilePath;
 use headstart_start::complain;
-use headstart_store::write_whole_by;
+use headstart_store::write_output_by;
 use headstart_system::packages;
 use std::ffi::OsStr;
 use std::io::{self, Write};
@@ -128,7 +128,7 @@ pub fn run(args: Args) -> Result<()> {
 
 fn trace(args: &Args, form: Form) -> Result<()> {
     let trace = files::trace(&args.file)?;
-    let write = |write: &dyn Fn(&mut dyn Write) -> io::Result<()>| write_whole_by(&args.output, write);
+    let write = |write: &dyn Fn(&mut dyn Write) -> io::Result<()>| write_output_by(&args.output, write);
     match form {
         Form::Csv => write(&|out| export::csv(&trace, out)),
         Form::Perfetto => write(&|out| export::perfetto(&trace, out)),
@@ -180,7 +180,7 @@ fn files_of_profile(args: &Args, consumer: &Consumer) -> Result<()> {
             args.file.display()
         );
     }
-    write_whole_by(&args.output, |out| out.write_all(&listed.text))?;
+    write_output_by(&args.output, |out| out.write_all(&listed.text))?;
     if !listed.unsaid.is_empty() {
         complain(&format!("the list does not say: {unsaid}"));
     }

@@ -11,7 +11,7 @@ use headstart_start::keys;
 use headstart_start::now_unix_ns;
 use headstart_start_commands::context::Output;
 use headstart_start_commands::options::name;
-use headstart_store::write_whole;
+use headstart_store::write_output;
 use serde::Serialize;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -82,7 +82,7 @@ pub fn run(args: Args) -> Result<()> {
     let bytes = profile
         .to_bytes()
         .with_context(|| args.output.display().to_string())?;
-    write_whole(&args.output, &bytes)?;
+    write_output(&args.output, &bytes)?;
     let (taken, known) = page_counts(&profile);
     let learned = Learned {
         profile: args.output,

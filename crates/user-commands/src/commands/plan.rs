@@ -12,7 +12,7 @@ use headstart_start::machine::{self, Costs};
 use headstart_start::now_unix_ns;
 use headstart_start_commands::context::Output;
 use headstart_start_commands::options;
-use headstart_store::{Store, write_whole};
+use headstart_store::{Store, write_output};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 
@@ -98,7 +98,7 @@ fn list(args: &Args, device: &Path, store: &Store) -> Result<()> {
     let list = ranges::of_device(device, keys, store)?;
     let text = list.to_string();
     if let Some(output) = &args.output {
-        write_whole(output, text.as_bytes())?;
+        write_output(output, text.as_bytes())?;
     }
     let listed = Listed {
         list: args.output.clone(),
@@ -143,7 +143,7 @@ fn plan(args: &Args, profile: &Path, output: &Path, store: &Store) -> Result<()>
     };
     let draft = headstart_plan::plan(&profile, &machine, &metadata, &options);
     let file = PlanFile::new(draft.to_bytes().with_context(|| output.display().to_string())?);
-    write_whole(output, file.bytes())?;
+    write_output(output, file.bytes())?;
     let plan = file.plan().with_context(|| output.display().to_string())?;
     let (_, data_bytes, bridged_bytes) = issued(&plan, RequestKind::Data);
     let planned = Planned {

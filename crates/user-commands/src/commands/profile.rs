@@ -9,7 +9,7 @@ use headstart_inspect::human::bytes;
 use headstart_start::complain;
 use headstart_start::keys::find_known;
 use headstart_start_commands::context::Output;
-use headstart_store::{Rank, Store, write_whole};
+use headstart_store::{Rank, Store, write_output};
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -129,7 +129,7 @@ fn write(args: &Export, store: &Store) -> Result<()> {
         bail!("there is nothing to export: {why}");
     }
     let file = set.to_bytes()?;
-    write_whole(&args.output, &file)?;
+    write_output(&args.output, &file)?;
     let keys = set.profiles().iter().map(|profile| profile.key.to_string());
     let written = Written {
         file: args.output.clone(),

@@ -4,7 +4,7 @@ use super::{doctor, status};
 use crate::privacy::{homes, leave_out};
 use anyhow::Result;
 use headstart_start_commands::context::Output;
-use headstart_store::{Store, write_whole};
+use headstart_store::{Store, write_output};
 use serde_json::{Value, json};
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
@@ -35,7 +35,7 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
     let mut report = gather(store)?;
     leave_out(&mut report, &homes());
     let text = serde_json::to_string_pretty(&report)? + "\n";
-    write_whole(&args.output, text.as_bytes())?;
+    write_output(&args.output, text.as_bytes())?;
     let path = args.output.display().to_string();
     let document = json!({ "file": path, "bytes": text.len() });
     args.output_form.print(&document, || {
