@@ -4,7 +4,7 @@
 use crate::message::{Ended, Message, receive, send};
 use crate::namespace;
 use crate::supervised::Supervisor;
-use crate::supervisor::is_expected_as_this_process;
+use crate::supervisor::{is_expected_as_this_process, why_no_child};
 use anyhow::{Context, Result, bail};
 use headstart_start::deadline::LastLimit;
 use headstart_system::blocked::children_cpu;
@@ -50,7 +50,11 @@ fn rehearse_all() -> Result<()> {
     forget_core();
     // The command waits for this process.
     let _last = LastLimit::arm();
-    let _ = (namespace::forks_elsewhere(), is_expected_as_this_process());
+    let _ = (
+        namespace::forks_elsewhere(),
+        why_no_child(),
+        is_expected_as_this_process(),
+    );
     let signals = Signals::block().context("cannot read signals")?;
     let stream = background(
         || None,

@@ -13,8 +13,11 @@ use headstart_model::outcome::{Mode, Resident};
 use headstart_start::deadline::LastLimit;
 use headstart_start::finish::without_trace;
 use headstart_start::notes::complain;
-use headstart_system::launch::{Child, Signals, background, end_like, exec, let_go_of_inherited};
+use headstart_system::launch::{
+    Child, Signals, background, end_like, exec, holds_record_locks, let_go_of_inherited,
+};
 use headstart_system::own_program::{Role, role};
+use headstart_system::priority;
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -142,10 +145,23 @@ fn why_not(must: bool) -> Option<String> {
             "processes that are started here are in a pid namespace that has none yet: use unshare --pid --fork".into(),
         );
     }
+    if let Some(why) = why_no_child() {
+        return Some(why.into());
+    }
     let word = is_expected_as_this_process().filter(|_| !must)?;
     Some(format!(
         "systemd knows the command by the number of this process ({word}); a service is read ahead by the daemon"
     ))
+}
+
+/// What a command would lose that is started as a child of this process.
+pub(crate) fn why_no_child() -> Option<&'static str> {
+    if priority::is_reset_by_fork() {
+        return Some(
+            "a child would not have the scheduling that this process was given (SCHED_RESET_ON_FORK)",
+        );
+    }
+    holds_record_locks().then_some("this process holds a lock of fcntl(2), which a child would not have")
 }
 
 /// Who is to do what was decided.

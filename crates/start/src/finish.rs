@@ -401,6 +401,9 @@ impl Finished<'_> {
 /// The signals by which a program is asked to end: SIGHUP, SIGINT and SIGTERM. Others tell of a failure.
 const ASKED_TO_END: [i32; 3] = [1, 2, 15];
 
+/// SIGPIPE: whoever read what the program writes has read enough, as `head` does, and will do so the next time.
+const CLOSED_PIPE: i32 = 13;
+
 /// Why a start teaches nothing that the trace alone does not tell. A signal may have come at any moment of
 /// it, and what was not read for that is no less needed; but where nothing is `known` the beginning of a
 /// start is more than nothing: a browser that is closed half a minute after it was called, on a slow disk,
@@ -410,7 +413,7 @@ fn unfit(reason: EndReason, known: bool) -> Option<String> {
         return None;
     };
     let signal = status & 0x7f;
-    let teaches = signal == 0 || (!known && ASKED_TO_END.contains(&signal));
+    let teaches = [0, CLOSED_PIPE].contains(&signal) || (!known && ASKED_TO_END.contains(&signal));
     (!teaches).then(|| format!("the command was killed by signal {signal} before its start had ended"))
 }
 

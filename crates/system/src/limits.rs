@@ -76,10 +76,20 @@ pub fn lacking() -> Option<String> {
     if let Some(left) = memory.filter(|left| *left < MEMORY + KERNEL_MEMORY) {
         return Some(format!("its control group may take {left} bytes of memory more"));
     }
+    if let Some(share) = groups.processor.filter(|share| *share < LEAST_OF_PROCESSOR) {
+        return Some(format!(
+            "its control group may use {} % of a processor",
+            share / 10
+        ));
+    }
     (groups.are_hidden).then(|| {
         "the limits of its control group cannot be read: /sys/fs/cgroup or /proc is not visible".into()
     })
 }
+
+/// Thousandths of a processor. A recorded start takes some 60 ms of one, of the command's share: with less than half, the command would wait for longer
+/// than twice that.
+const LEAST_OF_PROCESSOR: u64 = 500;
 
 /// What the kernel keeps for a recording, bytes.
 const KERNEL_MEMORY: u64 = 64 << 20;

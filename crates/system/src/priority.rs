@@ -56,6 +56,12 @@ pub fn leave_realtime() -> io::Result<()> {
     crate::sys::sched_setscheduler(libc::SCHED_OTHER, 0)
 }
 
+/// Whether the processes that the calling thread forks have neither its policy of scheduling nor its nice value (SCHED_RESET_ON_FORK of sched(7)).
+pub fn is_reset_by_fork() -> bool {
+    let policy = crate::sys::sched_getscheduler();
+    policy >= 0 && policy & libc::SCHED_RESET_ON_FORK != 0
+}
+
 /// The calling thread comes after others from now on, to devices and to processors. What is refused changes
 /// nothing: the thread's work is done all the same.
 pub fn stand_back(io: Priority, nice: i32) {

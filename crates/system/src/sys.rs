@@ -363,6 +363,12 @@ pub fn sched_setscheduler(policy: i32, priority: i32) -> io::Result<()> {
     Ok(())
 }
 
+/// The calling thread's policy of scheduling, with its flags; negative where that is refused.
+pub fn sched_getscheduler() -> i32 {
+    // SAFETY: takes a number; 0 is the calling thread. Some C libraries have no such function.
+    unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) as i32 }
+}
+
 /// The error number a system call gives when called with arguments that cannot work: ENOSYS if the kernel
 /// lacks it.
 pub fn probe(number: libc::c_long) -> i32 {

@@ -363,3 +363,63 @@ fn without_privilege_one_line_says_so_and_the_command_runs() {
             .any(|c| c == "CAP_BPF")
     );
 }
+
+/// What a python program prints that prepares this process as `prepare` says and becomes the command, without headstart and with it.
+fn prepared(case: &Case, prepare: &str, command: &str) -> [crate::common::Ran; 2] {
+    case.write(
+        "prepare.py",
+        format!("import fcntl, os, signal, sys, ctypes\n{prepare}\nos.execvp(sys.argv[1], sys.argv[1:])\n"),
+    );
+    ["", "$H run --name k --"].map(|before| case.script(&format!("python3 prepare.py {before} {command}")))
+}
+
+#[test]
+fn a_record_lock_is_held_until_the_command_ends() {
+    let case = Case::new();
+    case.write(
+        "try.py",
+        "import fcntl\ntry: fcntl.lockf(open('lock', 'w'), fcntl.LOCK_EX | fcntl.LOCK_NB); print('free')\nexcept OSError: print('held')\n",
+    );
+    let lock = "f = os.open('lock', os.O_RDWR | os.O_CREAT)\nos.set_inheritable(f, True)\nfcntl.lockf(f, fcntl.LOCK_EX)";
+    // Another process than the command asks.
+    let [without, with] = prepared(&case, lock, "sh -c 'python3 try.py; exit 7'");
+    assert_eq!((without.code(), without.out.as_str()), (7, "held\n"));
+    assert_eq!((with.code(), with.out.as_str()), (7, "held\n"), "{}", with.err);
+    // flock(2) is of the file: that needs no care, and headstart is there.
+    case.write("try.py", "import fcntl\ntry: fcntl.flock(open('lock', 'w'), fcntl.LOCK_EX | fcntl.LOCK_NB); print('free')\nexcept OSError: print('held')\n");
+    let [without, with] = prepared(&case, &lock.replace("lockf", "flock"), "python3 try.py");
+    assert_eq!((without.out.as_str(), with.out.as_str()), ("held\n", "held\n"));
+}
+
+#[test]
+fn what_is_to_end_with_its_parent_does() {
+    let case = Case::new();
+    case.write(
+        "parent.py",
+        "import ctypes, subprocess, sys\n\
+         subprocess.Popen(sys.argv[1:], preexec_fn=lambda: ctypes.CDLL(None).prctl(1, 15), stdout=subprocess.DEVNULL)\n\
+         import time; time.sleep(.5)\n",
+    );
+    for before in ["", "$H run --name k --"] {
+        let ran = case.script(&format!(
+            "python3 parent.py {before} sh -c 'echo $$ >pid; exec sleep 1000'; cat pid"
+        ));
+        let pid: u32 = ran.out.trim().parse().unwrap_or_else(|_| panic!("{}", ran.err));
+        eventually("the command ends as its parent did", || {
+            process_state(pid).is_none()
+        });
+    }
+}
+
+#[test]
+fn scheduling_that_a_fork_would_reset_is_kept() {
+    let case = Case::new();
+    // SCHED_OTHER with SCHED_RESET_ON_FORK, and a nice value below 0.
+    let prepare = "os.setpriority(os.PRIO_PROCESS, 0, -5)\nos.sched_setscheduler(0, os.SCHED_RESET_ON_FORK, os.sched_param(0))";
+    if !crate::common::is_root() {
+        return;
+    }
+    let [without, with] = prepared(&case, prepare, "nice");
+    assert_eq!(without.out, "-5\n");
+    assert_eq!(with.out, "-5\n", "{}", with.err);
+}

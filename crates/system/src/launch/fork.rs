@@ -58,9 +58,11 @@ impl Child {
         let pipe = || rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC);
         let ((told, tell), (failed, fail)) = (pipe()?, pipe()?);
         let [told, tell, failed, fail] = [told, tell, failed, fail].map(File::from);
+        let at_end = DeathSignal::of_this_process();
         let pid = fork()?;
         if pid == 0 {
             drop((tell, failed));
+            at_end.take_over();
             become_command(told, fail, &words);
         }
         Ok(Child {
@@ -100,6 +102,60 @@ impl Child {
         }
         told
     }
+}
+
+/// The signal that a process has asked for when its parent ends (PR_SET_PDEATHSIG of prctl(2)). A fork does not inherit it.
+struct DeathSignal {
+    signal: i32,
+    of: u32,
+}
+
+impl DeathSignal {
+    fn of_this_process() -> DeathSignal {
+        let mut signal = 0;
+        // SAFETY: writes one number to where it points.
+        unsafe { libc::prctl(libc::PR_GET_PDEATHSIG, &mut signal) };
+        DeathSignal {
+            signal,
+            of: std::process::id(),
+        }
+    }
+
+    /// In the process that was forked: it is asked for here, too. If the parent has ended already, it is sent.
+    fn take_over(&self) {
+        if self.signal == 0 {
+            return;
+        }
+        // SAFETY: takes numbers alone; a signal to this process.
+        unsafe {
+            libc::prctl(libc::PR_SET_PDEATHSIG, self.signal);
+            if libc::getppid() != self.of as i32 {
+                libc::kill(libc::getpid(), self.signal);
+            }
+        }
+    }
+}
+
+/// Whether this process holds a lock of fcntl(2) or lockf(3): a child would not have it, and whoever closes the file gives it back.
+pub fn holds_record_locks() -> bool {
+    let entries = std::fs::read_dir("/proc/self/fdinfo")
+        .into_iter()
+        .flatten()
+        .flatten();
+    let mut given = entries.filter(|entry| {
+        let number = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse::<i32>().ok());
+        // What was opened here is closed when something is executed.
+        // SAFETY: reads flags of a number that may be closed.
+        number.is_some_and(|fd| unsafe { libc::fcntl(fd, libc::F_GETFD) } == 0)
+    });
+    given.any(|entry| {
+        let says = std::fs::read_to_string(entry.path()).unwrap_or_default();
+        says.lines()
+            .any(|line| line.starts_with("lock:") && line.contains(" POSIX "))
+    })
 }
 
 /// Lets go of what this process was given and only the command has a use for: who reads what the command
@@ -224,7 +280,9 @@ pub fn background_with<const N: usize>(
     log: impl FnOnce() -> Option<File>,
     work: impl FnOnce([OwnedFd; N]) -> i32,
 ) -> io::Result<u32> {
-    let nowhere = File::options().read(true).write(true).open("/dev/null")?;
+    let nowhere = File::options().read(true).write(true).open("/dev/null");
+    let nowhere =
+        nowhere.map_err(|error| io::Error::new(error.kind(), format!("cannot open /dev/null: {error}")))?;
     let pid = fork()?;
     if pid != 0 {
         return Ok(pid as u32);

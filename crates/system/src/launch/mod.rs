@@ -14,7 +14,8 @@ mod wait;
 
 pub(crate) use fork::fork_for_system_calls;
 pub use fork::{
-    Child, background, background_of, background_with, exec, exit_now, let_go_of_inherited, log_to, run_apart,
+    Child, background, background_of, background_with, exec, exit_now, holds_record_locks,
+    let_go_of_inherited, log_to, run_apart,
 };
 pub use ready::ReadyPipe;
 pub(crate) use signals::ends_by;

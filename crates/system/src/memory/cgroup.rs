@@ -1,4 +1,4 @@
-//! The limits of memory and tasks of the cgroups that this process is in, versions 1 and 2.
+//! The limits of memory, tasks and processors of the cgroups that this process is in, versions 1 and 2.
 
 use crate::mounts::{Mount, MountTable};
 use rustix::mount::{
@@ -45,6 +45,8 @@ pub struct Limits {
     pub memory: Option<Limit>,
     /// How many more tasks may begin; `None` if there is no limit, or it cannot be read.
     pub tasks: Option<u64>,
+    /// How much of a processor may be used, thousandths; `None` if there is no limit, or it cannot be read.
+    pub processor: Option<u64>,
     /// Whether there may be limits that cannot be read, for the cgroup file system or /proc is not visible here.
     pub are_hidden: bool,
 }
@@ -79,6 +81,7 @@ fn read_limits(process: &str, shows_hidden: bool) -> Limits {
         };
     };
     let (mut memory, mut tasks) = (groups(&text, &mounts, "memory"), groups(&text, &mounts, "pids"));
+    let processor = groups(&text, &mounts, "cpu");
     let may_be_limited = !is_first_namespace();
     let mut are_hidden = false;
     for group in memory.iter_mut().chain(&mut tasks) {
@@ -94,6 +97,10 @@ fn read_limits(process: &str, shows_hidden: bool) -> Limits {
         tasks: tasks
             .iter()
             .filter_map(|group| fewest_tasks(&group.root, group.dir.as_ref()?))
+            .min(),
+        processor: processor
+            .iter()
+            .filter_map(|group| least_of_processor(&group.root, group.dir.as_ref()?))
             .min(),
     }
 }
@@ -164,8 +171,34 @@ fn fewest_tasks(root: &Path, group: &Path) -> Option<u64> {
     levels(root, group).filter_map(left).min()
 }
 
+/// Thousandths of a processor, by the time that may be used in each period: `cpu.max` of version 2 has both, version 1 a file for each.
+fn least_of_processor(root: &Path, group: &Path) -> Option<u64> {
+    let share = |dir: &Path| {
+        let (quota, period) = match std::fs::read_to_string(dir.join("cpu.max")) {
+            Ok(text) => {
+                let (quota, period) = text.trim().split_once(' ')?;
+                // "max" is no number: no limit.
+                (quota.parse().ok()?, period.parse().ok()?)
+            }
+            // -1 is no such number: no limit.
+            Err(_) => (
+                number(dir, "cpu.cfs_quota_us")?,
+                number(dir, "cpu.cfs_period_us")?,
+            ),
+        };
+        quota.checked_mul(1000)?.checked_div(period)
+    };
+    levels(root, group).filter_map(share).min()
+}
+
 fn number(dir: &Path, name: &str) -> Option<u64> {
     std::fs::read_to_string(dir.join(name)).ok()?.trim().parse().ok()
+}
+
+/// Whether a version 1 hierarchy mounted there has the controller: `/sys/fs/cgroup/cpu,cpuacct`.
+fn is_of(mount_point: &str, controller: &str) -> bool {
+    let name = mount_point.rsplit('/').next().unwrap_or_default();
+    name.split(',').any(|one| one == controller)
 }
 
 /// The groups where a controller may be, from the lines `id:controllers:path`.
@@ -185,7 +218,7 @@ fn groups(text: &str, mounts: &MountTable, controller: &str) -> Vec<Group> {
         has_first |= is_first;
         // A version 1 hierarchy is known by its mount point's name, of which the controllers are a part.
         let fits = |m: &&Mount| match is_first {
-            true => m.fstype == "cgroup" && m.mount_point.to_string().contains(controller),
+            true => m.fstype == "cgroup" && is_of(&m.mount_point.to_string(), controller),
             false => m.fstype == "cgroup2",
         };
         let mount = mounts.all().iter().find(fits);
@@ -288,6 +321,36 @@ mod tests {
         child.wait().unwrap();
         assert_eq!(own.memory.map(|l| l.bytes), childs.memory.map(|l| l.bytes));
         assert_eq!(limits_of(child.id()).memory, None);
+    }
+
+    #[test]
+    fn the_least_of_a_processor_that_any_group_allows_counts() {
+        let root = tempfile::tempdir().unwrap();
+        let write = |dir: &str, files: &[(&str, &str)]| {
+            let dir = root.path().join(dir);
+            std::fs::create_dir_all(&dir).unwrap();
+            for (name, text) in files {
+                std::fs::write(dir.join(name), text).unwrap();
+            }
+        };
+        write("a", &[("cpu.max", "20000 100000\n")]);
+        write("a/b", &[("cpu.max", "max 100000\n")]);
+        write(
+            "one",
+            &[("cpu.cfs_quota_us", "-1\n"), ("cpu.cfs_period_us", "100000\n")],
+        );
+        write(
+            "one/b",
+            &[
+                ("cpu.cfs_quota_us", "150000\n"),
+                ("cpu.cfs_period_us", "100000\n"),
+            ],
+        );
+        let share = |group: &str| least_of_processor(root.path(), &root.path().join(group));
+        assert_eq!(share("a/b"), Some(200));
+        assert_eq!(share("one"), None);
+        assert_eq!(share("one/b"), Some(1500));
+        assert!(is_of("/sys/fs/cgroup/cpu,cpuacct", "cpu") && !is_of("/sys/fs/cgroup/cpuset", "cpu"));
     }
 
     #[test]
