@@ -4,14 +4,16 @@
 use anyhow::{Context, Result, bail};
 use headstart_system::process::ProcessStat;
 use rustix::time::{ClockId, clock_gettime};
-use std::fs::{DirBuilder, OpenOptions};
-use std::io::Write;
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
 const FILE: &str = "marks";
 /// Enough for a name, and a line is written in one piece.
 const MAX_NAME: usize = 64;
+/// A file of so many bytes has more marks than a boot has stages.
+const MOST: u64 = 64 << 10;
 /// Nobody needs longer to read and execute headstart: a CD-ROM drive does so in ten seconds.
 const LONGEST_TO_BEGIN_NS: u64 = 60_000_000_000;
 
@@ -50,6 +52,9 @@ pub fn add(run: &Path, name: &str) -> Result<()> {
         bail!("{name:?} is no name of a stage: use at most {MAX_NAME} letters, digits, -, _ and .");
     }
     let path = run.join(FILE);
+    if std::fs::metadata(&path).is_ok_and(|facts| facts.len() >= MOST) {
+        bail!("{} has {MOST} bytes of marks, and takes no more", path.display());
+    }
     DirBuilder::new()
         .recursive(true)
         .mode(0o700)
@@ -65,7 +70,11 @@ pub fn add(run: &Path, name: &str) -> Result<()> {
 
 /// The marks so far: when, and which stage. Lines that make no sense are left out.
 pub fn read(run: &Path) -> Vec<(u64, String)> {
-    let text = std::fs::read_to_string(run.join(FILE)).unwrap_or_default();
+    let mut text = String::new();
+    if let Ok(file) = File::open(run.join(FILE)) {
+        // What cannot be read is no mark.
+        let _ = file.take(MOST).read_to_string(&mut text);
+    }
     text.lines()
         .filter_map(|line| {
             let (time, name) = line.split_once(' ')?;

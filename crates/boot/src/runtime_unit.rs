@@ -45,11 +45,20 @@ fn write(root: &Path, since: &str, is_writable: bool) -> io::Result<()> {
     }
     let directory = units.join(format!("{NAME}.d"));
     std::fs::create_dir_all(&directory)?;
-    std::fs::write(directory.join("this-boot.conf"), drop_in(since))?;
+    let text = drop_in(since) + &at_shutdown(std::process::id());
+    std::fs::write(directory.join("this-boot.conf"), text)?;
     match is_writable {
         true => symlink("/dev/null", units.join(BARRIER_NAME)),
         false => Ok(()),
     }
+}
+
+/// Has the process that serves this boot, if it is still there, told that the machine is shut down while systemd still answers it: a machine
+/// that is shut down as soon as it is up is no failure. systemd wants `$` written twice.
+fn at_shutdown(process: u32) -> String {
+    format!(
+        "ExecStop=-/bin/sh -c 'read name </proc/{process}/comm && case $$name in headstart*) kill {process} ;; esac'\n"
+    )
 }
 
 /// Has the unit do nothing and say `since` when the boot is served: as the hooks write it for one that is
@@ -85,6 +94,8 @@ mod tests {
             text.contains(" since the initramfs (") && text.contains("\nExecStart=\n"),
             "{text}"
         );
+        let told = format!("kill {} ;;", std::process::id());
+        assert!(text.ends_with("esac'\n") && text.contains(&told), "{text}");
         let barrier = std::fs::read_link(units.join("headstart-barrier.service")).unwrap();
         assert_eq!(barrier, Path::new("/dev/null"));
         // Nothing is left for another init.

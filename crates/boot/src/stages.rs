@@ -6,6 +6,7 @@
 //! user's), and `up` (systemd has started all that it was to start).
 
 use crate::manager::Manager;
+use headstart_model::limits;
 use headstart_model::sort::Sort;
 use headstart_model::trace::{Mark, stage};
 use headstart_system::sessions::Sessions;
@@ -60,6 +61,8 @@ fn merge(mut stages: Vec<(u64, String)>, sessions: Sessions, own: Vec<(u64, Stri
     stages.sort_small();
     let mut seen = std::collections::HashSet::new();
     stages.retain(|(_, stage)| seen.insert(stage.clone()));
+    // A trace holds no more; one stage is the release of whoever waited.
+    stages.truncate(limits::MARKS - 1);
     stages
 }
 

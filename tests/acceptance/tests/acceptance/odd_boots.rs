@@ -64,6 +64,31 @@ fn case_04_a_boot_whose_jobs_never_end_teaches_and_the_next_ones_are_read_ahead(
     Ok(())
 }
 
+/// A machine that has been started for one thing: it powers itself off as soon as it is up.
+const BRIEF: &str = r#"cat >$R/etc/systemd/system/served.service <<'END'
+[Service]
+ExecStart=/bin/sh -c "systemctl is-system-running --wait; echo headstart has served this boot >/dev/console; exec systemctl poweroff"
+END
+"#;
+
+#[test]
+fn a_boot_that_ends_as_soon_as_it_is_up_is_no_failure() -> Result<()> {
+    let mut boots = boots()?;
+    boots.shell(BRIEF)?;
+    for boot in 1..=3 {
+        boots.boot()?;
+        let state = boots.state()?;
+        assert!(
+            state.armed && state.profile && state.plan,
+            "{boot}: {}",
+            state.last
+        );
+        let expected = if boot == 1 { Mode::Record } else { Mode::Replay };
+        assert_eq!(mode(&state)?, expected, "{boot}: {}", state.last);
+    }
+    Ok(())
+}
+
 #[test]
 #[ignore = "make test-all runs it"]
 fn case_21_what_comes_behind_a_late_passphrase_is_known_and_read_ahead() -> Result<()> {
