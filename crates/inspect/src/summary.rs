@@ -99,6 +99,9 @@ fn why_none(statuses: &[KeyStatus]) -> String {
     let why = match (&status.bypass, status.enabled) {
         (_, false) => "it is disabled".to_owned(),
         (Some(bypass), _) => bypass.why.clone(),
+        (None, _) if status.plan.is_none() && status.outcomes.len() > 1 => {
+            "no plan could be made of its starts, or kept: the log in the state directory says why".to_owned()
+        }
         (None, _) => "it has been started too seldom yet".to_owned(),
     };
     printable(&format!("of {} because {why}", status.key))

@@ -77,6 +77,14 @@ pub fn name(text: &str) -> Result<Key, String> {
     Key::new(text).map_err(|error| error.to_string())
 }
 
+/// Bytes a second: a [`size`] of at least a byte.
+pub fn rate(text: &str) -> Result<u64, String> {
+    match size(text)? {
+        0 => Err("nothing is moved at a rate of 0: leave it out for no limit".into()),
+        rate => Ok(rate),
+    }
+}
+
 /// When a recording ends: `exit`, `idle` or seconds.
 pub fn until(text: &str) -> Result<Until, String> {
     match text {
@@ -108,6 +116,14 @@ mod tests {
         assert_eq!(size("2kb"), Ok(2048));
         for bad in ["", "M", "-1", "1.5G", "1X", "99999999999T"] {
             assert!(size(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_rate_is_a_size_that_is_not_0() {
+        assert_eq!(rate("20M"), Ok(20 << 20));
+        for bad in ["0", "0K", "x"] {
+            assert!(rate(bad).is_err(), "{bad}");
         }
     }
 

@@ -20,6 +20,9 @@ pub const FILE: &str = "/etc/headstart/headstart.toml";
 /// The most bytes of it: a line for each of a thousand paths.
 const MOST: u64 = 64 << 10;
 
+/// The most brackets that are open at once: it has two tables and a list.
+const MOST_BRACKETS: usize = 64;
+
 /// The file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Config {
@@ -93,12 +96,16 @@ impl Boot {
 /// Reads it from [`FILE`], or a file of a test. `tell` gets a line for each error, which names the file, the
 /// key and what counts.
 pub fn read(path: &Path, tell: &mut dyn FnMut(String)) -> Config {
-    let mut tell = |error: String| tell(format!("{}: {error}", path.display()));
     let text = match read_bounded(path, MOST) {
         Ok(Some(bytes)) => String::from_utf8(bytes).map_err(|error| error.to_string()),
         Ok(None) => return Config::default(),
-        Err(error) => Err(error.to_string()),
+        Err(error) => {
+            // It names the file.
+            tell(format!("{error}; the defaults hold"));
+            return Config::default();
+        }
     };
+    let mut tell = |error: String| tell(format!("{}: {error}", path.display()));
     match text.and_then(|text| parse(&text, &mut tell)) {
         Ok(config) => config,
         Err(error) => {
@@ -110,6 +117,18 @@ pub fn read(path: &Path, tell: &mut dyn FnMut(String)) -> Config {
 
 /// Errors are of a text that is no TOML; all others are told.
 fn parse(text: &str, tell: &mut dyn FnMut(String)) -> Result<Config, String> {
+    // The parser calls itself for each bracket in brackets, and has one stack.
+    let mut depth = 0usize;
+    for byte in text.bytes() {
+        match byte {
+            b'[' | b'{' => depth += 1,
+            b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > MOST_BRACKETS {
+            return Err(format!("more than {MOST_BRACKETS} brackets are open at once"));
+        }
+    }
     let values: Table = basic_toml::from_str(text).map_err(|error| error.to_string())?;
     let mut file = Keys::new("", values, tell);
     let (boot, programs) = (file.table("boot"), file.table("programs"));
@@ -221,6 +240,36 @@ mod tests {
         let config = read(&path, &mut |line| told.push(line));
         assert!(told.iter().all(|line| line.starts_with(path.to_str().unwrap())));
         (config, told)
+    }
+
+    #[test]
+    fn brackets_in_brackets_end_no_process() {
+        for text in [
+            "x=".to_owned() + &"[".repeat(30_000),
+            "[boot]\nexclude=".to_owned() + &"[{".repeat(20_000),
+        ] {
+            let (config, told) = read_text(&text);
+            assert_eq!(config, Config::default());
+            assert_eq!(told.len(), 1, "{told:?}");
+            assert!(
+                told[0].contains("brackets are open at once; the defaults hold"),
+                "{told:?}"
+            );
+        }
+        // Those that are closed again are no depth.
+        let paths = vec!["\"/a/[b]\""; 1000].join(", ");
+        let (config, told) = read_text(&format!("[boot]\nexclude = [{paths}]"));
+        assert_eq!((config.boot.exclude.len(), told.len()), (1000, 0), "{told:?}");
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_named_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut told = Vec::new();
+        read(dir.path(), &mut |line| told.push(line));
+        let name = dir.path().display().to_string();
+        assert_eq!(told.len(), 1);
+        assert_eq!(told[0].matches(&name).count(), 1, "{told:?}");
     }
 
     #[test]

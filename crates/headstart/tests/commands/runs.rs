@@ -90,7 +90,7 @@ fn the_second_start_is_replayed_and_the_last_of_n_is_a_control_run() {
             .is_some_and(|r| !r.is_empty()),
         "{explained}"
     );
-    let unused = case.json(&["explain", "/no/such/file", "--json"]);
+    let unused = case.json_and_status(&["explain", "/no/such/file", "--json"], 1);
     assert_eq!(unused[0]["prefetched"], false);
     assert!(
         unused[0]["because"]

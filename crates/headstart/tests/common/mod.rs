@@ -80,8 +80,13 @@ impl Case {
 
     /// Runs headstart, which must succeed, and reads the document it prints.
     pub fn json(&self, words: &[&str]) -> Value {
+        self.json_and_status(words, 0)
+    }
+
+    /// The same of what ends with this status.
+    pub fn json_and_status(&self, words: &[&str], status: i32) -> Value {
         let ran = self.headstart(words);
-        assert_eq!(ran.code(), 0, "{words:?}: {}", ran.err);
+        assert_eq!(ran.code(), status, "{words:?}: {}", ran.err);
         serde_json::from_str(&ran.out).unwrap_or_else(|e| panic!("{words:?}: {e}: {}", ran.out))
     }
 

@@ -49,7 +49,7 @@ pub enum What {
         #[arg(long)]
         force: bool,
         /// The most that is moved in a second, such as 20M.
-        #[arg(long, value_name = "SIZE", value_parser = options::size)]
+        #[arg(long, value_name = "SIZE", value_parser = options::rate)]
         rate: Option<u64>,
         /// Move programs that ran the last time, and nothing else; only while the machine shuts down, or
         /// with --force.

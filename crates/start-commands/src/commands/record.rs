@@ -7,6 +7,7 @@ use headstart_model::trace::{self, End, Lost};
 use headstart_model::{PageSet, Trace};
 use headstart_record::{BackendChoice, Options, Until};
 use headstart_run::{Ending, Origin, Purpose};
+use headstart_store::check_output;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -27,8 +28,8 @@ pub struct Args {
     /// (system).
     #[arg(long, value_enum, default_value_t = Scope::Tree)]
     scope: Scope,
-    /// When the start has ended: when the command exits, when it is idle for 2 seconds, or after so many
-    /// seconds.
+    /// When the start has ended: when the command exits, before that when it is idle for 2 seconds, or before
+    /// that after so many seconds.
     #[arg(long, value_name = "exit|idle|SECONDS", default_value = "exit", value_parser = until)]
     until: Until,
     /// What records: BPF programs, a tracefs instance, or the first of them that works.
@@ -65,6 +66,7 @@ enum Backend {
 pub fn run(args: Args) -> Result<()> {
     let origin = Origin::now();
     let path = std::path::absolute(args.output)?;
+    check_output(&path)?;
     let purpose = || {
         let purpose = Purpose::Trace {
             path: path.clone(),

@@ -37,6 +37,8 @@ pub struct Args {
 
 pub fn run(args: Args, store: &Store) -> Result<()> {
     let path = std::path::absolute(&args.path).with_context(|| args.path.display().to_string())?;
+    // POSIX lets two slashes at the beginning mean something else; Linux does not.
+    let path: PathBuf = path.components().collect();
     let keys = match &args.name {
         Some(name) => vec![find_known(name.as_str(), store)?],
         None => known_keys(store)?.iter().map(|key| store.key(key)).collect(),
@@ -101,7 +103,11 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
             true => explanations.iter().map(text).collect::<Vec<_>>().join("\n"),
             false => lines(&explanations),
         })
-    })
+    })?;
+    if !is_known {
+        std::process::exit(1);
+    }
+    Ok(())
 }
 
 fn now(path: &Path) -> Now {

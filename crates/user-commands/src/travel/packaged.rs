@@ -4,6 +4,7 @@ use super::LeftOut;
 use super::import::{Importer, Report};
 use anyhow::{Context, Result, bail};
 use headstart_model::format::MAX_FILE;
+use headstart_model::human::printable;
 use headstart_model::{Key, Profile, ProfileSet};
 use headstart_store::{Rank, Store};
 use rustix::fs::{CWD, Mode, OFlags};
@@ -44,7 +45,7 @@ pub fn import(store: &Store, directory: &Path, tell: &mut dyn FnMut(String)) -> 
                 continue;
             }
         };
-        let origin = path.display().to_string();
+        let origin = printable(&path.display().to_string());
         let is_first = |profile: &Profile| !brought.contains(&profile.key);
         let (first, others) = split(set, is_first);
         brought.extend(first.profiles().iter().map(|profile| profile.key.clone()));
@@ -80,10 +81,13 @@ fn split(set: ProfileSet, is_wanted: impl Fn(&Profile) -> bool) -> (ProfileSet, 
     (wanted, others)
 }
 
-/// The files of the directory, by name; none where it is not there.
+/// The files of the directory, by name; none where that of packages is not there.
 fn files(directory: &Path, tell: &mut dyn FnMut(String)) -> Result<Vec<PathBuf>> {
     let facts = match std::fs::symlink_metadata(directory) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        // Where no package brings a profile it need not be there; another one was named.
+        Err(error) if error.kind() == ErrorKind::NotFound && directory == Path::new(DIRECTORY) => {
+            return Ok(Vec::new());
+        }
         facts => facts.with_context(|| directory.display().to_string())?,
     };
     if !facts.is_dir() {
@@ -200,12 +204,6 @@ mod tests {
         let store = Store::new(dir.path().join("state"));
         let directory = dir.path().join("profiles");
         let mut no_word = |line: String| panic!("{line}");
-        assert!(
-            import(&store, &directory, &mut no_word)
-                .unwrap()
-                .imported
-                .is_empty()
-        );
         bring(dir.path(), "a.profile", &["/x", "/y"]);
         let second = bring(dir.path(), "b.profile", &["/y", "/z"]);
         bring(dir.path(), "c.other", &["/none"]);
@@ -218,6 +216,11 @@ mod tests {
         std::fs::remove_file(directory.join("a.profile")).unwrap();
         import(&store, &directory, &mut no_word).unwrap();
         assert_eq!(known(&store), is(&[("/y", "b.profile"), ("/z", "b.profile")]));
+        // Of a directory that was named and is not there nothing is forgotten.
+        let named = dir.path().join("nowhere");
+        let error = format!("{:#}", import(&store, &named, &mut no_word).unwrap_err());
+        assert!(error.contains("nowhere"), "{error}");
+        assert_eq!(known(&store).len(), 2);
         std::fs::remove_file(second).unwrap();
         import(&store, &directory, &mut no_word).unwrap();
         assert!(known(&store).is_empty());
