@@ -133,8 +133,10 @@ install-files:
 	install -D -m 644 target/generated/completions/headstart.fish $(DESTDIR)/usr/share/fish/vendor_completions.d/headstart.fish
 	install -D -m 755 packaging/examples/golden-image $(DESTDIR)/usr/share/doc/headstart/examples/golden-image
 	cp -r packaging/examples/live packaging/examples/profiles $(DESTDIR)/usr/share/doc/headstart/examples/
-	install -D -m 644 -t $(DESTDIR)/usr/share/doc/headstart docs/charts.md docs/measurements.md docs/sandboxing.md
+	install -D -m 644 -t $(DESTDIR)/usr/share/doc/headstart docs/charts.md docs/cases.md docs/measurements.md docs/never-slower.md docs/sandboxing.md
 	install -D -m 644 -t $(DESTDIR)/usr/share/doc/headstart/guide docs/guide/*.md
+	install -D -m 644 -t $(DESTDIR)/usr/share/doc/headstart/measurements $(filter-out %.in.md,$(wildcard docs/measurements/*.md))
+	packaging/doc-links $(DESTDIR)/usr/share/doc/headstart
 	[ -e $(DESTDIR)/etc/headstart/headstart.toml ] || \
 		install -D -m 644 packaging/headstart.toml $(DESTDIR)/etc/headstart/headstart.toml
 
