@@ -58,6 +58,8 @@ pub(crate) struct Supervisor<'a> {
     /// Whether the worker could not do what it was for.
     failed: bool,
     stopped: bool,
+    /// Whether a signal that stops was passed on, and none since that continues.
+    passed_stop: bool,
     /// The command's status, once it has ended: its number is free then.
     ended: Option<i32>,
 }
@@ -78,6 +80,7 @@ impl<'a> Supervisor<'a> {
             told: false,
             failed: false,
             stopped: false,
+            passed_stop: false,
             ended: None,
         }
     }
@@ -209,7 +212,7 @@ impl<'a> Supervisor<'a> {
                 Some(Change::Ended(status)) => self.ended = Some(status),
                 Some(Change::Stopped(signal)) => {
                     self.stopped = true;
-                    stop_like(signal);
+                    stop_like(signal, self.pid);
                 }
                 Some(Change::Continued) => self.stopped = false,
                 None => break,
@@ -250,12 +253,14 @@ impl<'a> Supervisor<'a> {
                 }
                 _ if received.by_kernel && sent != number::SIGALRM => {}
                 // The shell continues all of a job; who was continued already must not be told twice.
-                number::SIGCONT if !self.stopped => {}
+                number::SIGCONT if !self.stopped && !self.passed_stop => {}
                 _ => signal(self.pid, sent),
             }
             if sent == number::SIGCONT {
-                self.stopped = false;
+                (self.stopped, self.passed_stop) = (false, false);
             }
+            // One that was sent to all of a job may arrive from here when the command was continued already.
+            self.passed_stop |= [number::SIGTSTP, number::SIGTTIN, number::SIGTTOU].contains(&sent);
         }
     }
 
@@ -339,4 +344,7 @@ mod number {
     pub const SIGCHLD: i32 = rustix::process::Signal::CHILD.as_raw();
     pub const SIGHUP: i32 = rustix::process::Signal::HUP.as_raw();
     pub const SIGCONT: i32 = rustix::process::Signal::CONT.as_raw();
+    pub const SIGTSTP: i32 = rustix::process::Signal::TSTP.as_raw();
+    pub const SIGTTIN: i32 = rustix::process::Signal::TTIN.as_raw();
+    pub const SIGTTOU: i32 = rustix::process::Signal::TTOU.as_raw();
 }

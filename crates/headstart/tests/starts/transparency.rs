@@ -224,6 +224,37 @@ fn a_stopped_command_stops_headstart_and_both_go_on() {
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
+/// Stops and continues a command's process group 400 times, with pauses of nothing to some ten microseconds between the two, and prints how often it stayed
+/// stopped.
+const STOPS: &str = "
+import os, signal, subprocess, sys, time
+started = subprocess.Popen(sys.argv[1:], preexec_fn=os.setpgrp)
+state = lambda: open(f'/proc/{started.pid}/stat').read().rsplit(')', 1)[1].split()[0]
+time.sleep(.3)
+stayed = 0
+for turn in range(400):
+    os.killpg(started.pid, signal.SIGTSTP)
+    until = time.monotonic() + (turn % 50) * 2e-6
+    while turn % 2 and time.monotonic() < until: pass
+    os.killpg(started.pid, signal.SIGCONT)
+    time.sleep(.003)
+    until = time.monotonic() + 1
+    while state() == 'T' and time.monotonic() < until: time.sleep(.01)
+    if state() == 'T':
+        stayed += 1
+        os.killpg(started.pid, signal.SIGCONT)
+os.killpg(started.pid, signal.SIGKILL)
+print(stayed)
+";
+
+#[test]
+fn a_command_that_is_continued_at_once_does_not_stay_stopped() {
+    let case = Case::new();
+    case.write("stops.py", STOPS);
+    let ran = case.script("python3 stops.py $H run --name k -- sleep 1000");
+    assert_eq!(ran.out, "0\n", "{}", ran.err);
+}
+
 #[test]
 fn a_command_that_is_held_can_be_interrupted() {
     let case = Case::new();

@@ -197,6 +197,46 @@ impl Drop for Deaf {
     }
 }
 
+/// Whether a signal has come that is blocked, and nobody has read.
+fn is_pending(signal: i32) -> bool {
+    // SAFETY: fills the set, and looks for a number in it.
+    let pending = set(|set| unsafe { drop(libc::sigpending(set)) });
+    unsafe { libc::sigismember(&pending, signal) == 1 }
+}
+
+/// Stops this process by a signal that is blocked, unless who is followed has `moved_on`, or is about to: a SIGCONT that nobody has read yet would be
+/// taken away by the stop. While the stop waits, a SIGCONT takes it away, and who is followed is asked only then. A SIGSTOP cannot wait.
+pub(super) fn stop_oneself(signal: i32, moved_on: impl Fn() -> bool) {
+    if is_pending(libc::SIGCONT) {
+        return;
+    }
+    if signal == libc::SIGSTOP {
+        if !moved_on() {
+            take_oneself(signal);
+        }
+        return;
+    }
+    let only = set(|set| {
+        // SAFETY: `set` is initialised; a number.
+        unsafe { libc::sigaddset(set, signal) };
+    });
+    let _ = set_action(signal, libc::SIG_DFL);
+    // SAFETY: raise takes any number.
+    unsafe { libc::raise(signal) };
+    if moved_on() {
+        let at_once = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        // SAFETY: the set and the time are initialised; nobody wants to know more of the signal.
+        unsafe { libc::sigtimedwait(&only, std::ptr::null_mut(), &at_once) };
+        return;
+    }
+    if let Ok(before) = set_mask(libc::SIG_UNBLOCK, &only) {
+        let _ = set_mask(libc::SIG_SETMASK, &before);
+    }
+}
+
 /// Sends a signal to this process with its default action and unblocked, and blocks it again if the process
 /// lives on.
 pub(super) fn take_oneself(signal: i32) {

@@ -94,9 +94,20 @@ pub fn send(pid: u32, signal: i32) {
     unsafe { libc::kill(pid as libc::pid_t, signal) };
 }
 
-/// Stops this process as a child was stopped, until it is continued.
-pub fn stop_like(signal: i32) {
-    signals::take_oneself(signal);
+/// Stops this process as the child `pid` was stopped, until it is continued; unless the child goes on already, or has ended: whoever continued it has
+/// continued this process, too, and will not do so again.
+pub fn stop_like(signal: i32, pid: u32) {
+    signals::stop_oneself(signal, || has_moved_on(pid));
+}
+
+/// Whether a child that was stopped goes on, or has ended. What is told of it stays to be told.
+fn has_moved_on(pid: u32) -> bool {
+    // SAFETY: a structure of numbers, which the call fills; a number of 0 says that there is nothing to tell.
+    unsafe {
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        let what = libc::WCONTINUED | libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+        libc::waitid(libc::P_PID, pid, &mut info, what) == 0 && info.si_pid() != 0
+    }
 }
 
 /// Ends this process as a child ended: with its exit status, or by the signal that killed it.
