@@ -176,6 +176,11 @@ fn reason(
 ) -> (bool, String) {
     let no = |why: String| (false, why);
     let Some(entry) = &explanation.entry else {
+        let is_issued = |(index, _): &(usize, RequestView)| *index < explanation.cut;
+        if explanation.requests.iter().any(is_issued) {
+            let why = "it lies on the way to what is needed: the plan looks it up";
+            return (true, why.into());
+        }
         return no(match (excluded, profile) {
             (Some(excluded), _) => format!("{excluded} is excluded: nothing below it is learned"),
             (None, true) => format!(
@@ -415,6 +420,30 @@ mod tests {
             .collect();
         assert!(words.join(" ").contains(&explanation.because));
         (explanation.prefetched, explanation.because)
+    }
+
+    #[test]
+    fn what_lies_on_the_way_is_looked_up_and_needed_by_itself_in_no_run() {
+        let requests = vec![Request::new(RequestKind::Stat, 0, 0)];
+        let draft = testing::draft(testing::FLASH, vec![testing::planned("/d")], requests);
+        let file = testing::plan_file(&draft);
+        let plan = file.plan().unwrap();
+        let of = |path: &str| {
+            let profile = profile(1.0);
+            let known = Known {
+                key: "k",
+                profile: Some(&profile),
+                plan: Some(&plan),
+                now: Now::Directory,
+                excluded: None,
+            };
+            let explanation = explain(&path.into(), known);
+            (explanation.prefetched, explanation.because)
+        };
+        let why = "it lies on the way to what is needed: the plan looks it up";
+        assert_eq!(of("/d"), (true, why.into()));
+        let (prefetched, why) = of("/e");
+        assert!(!prefetched && why.contains("used it"), "{why}");
     }
 
     #[test]

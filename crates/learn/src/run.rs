@@ -3,7 +3,9 @@
 use headstart_model::plan::MAX_STAGES;
 use headstart_model::profile::{Need, Version};
 use headstart_model::sort::Sort;
-use headstart_model::trace::{Backend, Evidence, File, FileState, LookupKind, Scope, Use, UseKind, stage};
+use headstart_model::trace::{
+    Backend, Evidence, File, FileState, Lookup, LookupKind, Scope, Use, UseKind, stage,
+};
 use headstart_model::{FilePath, GrowingSet, PageRange, PageSet, Trace};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -212,7 +214,10 @@ impl Run {
                     .push((mark.stage.clone(), mark.time_ns.saturating_sub(began_ns)));
             }
         }
-        for lookup in &trace.lookups {
+        // What is followed is followed, whoever reads it as well: links that are read come last.
+        let is_link = |lookup: &&Lookup| lookup.found && lookup.kind == LookupKind::Link;
+        let (links, others): (Vec<&Lookup>, Vec<&Lookup>) = trace.lookups.iter().partition(is_link);
+        for lookup in others.into_iter().chain(links) {
             if is_excluded(&lookup.path, exclude) {
                 continue;
             }
@@ -220,7 +225,11 @@ impl Run {
                 (false, _) => Need::Missing,
                 (true, LookupKind::Open) => Need::Open,
                 (true, LookupKind::List) => Need::List,
-                (true, LookupKind::Stat | LookupKind::Link) => Need::Stat,
+                (true, LookupKind::Stat) => Need::Stat,
+                (true, LookupKind::Link) => {
+                    let known = run.paths.get(&lookup.path);
+                    known.map_or(Need::List, |known| known.need.max(Need::Stat))
+                }
             };
             run.need(&lookup.path, need, lookup.time_ns);
         }

@@ -373,6 +373,9 @@ fn lookups_become_needs() {
     look("/d", LookupKind::List, true);
     look("/gone", LookupKind::Stat, false);
     look("/s", LookupKind::Link, true);
+    look("/followed", LookupKind::Link, true);
+    look("/followed", LookupKind::Stat, true);
+    look("/gone", LookupKind::Link, false);
     look("/o", LookupKind::Stat, false);
     look("/o", LookupKind::Open, true);
     look("/proc/1/maps", LookupKind::Open, true);
@@ -385,10 +388,11 @@ fn lookups_become_needs() {
         .collect();
     let expected = [
         ("/d", Need::List),
+        ("/followed", Need::Stat),
         ("/gone", Need::Missing),
         ("/o", Need::Open),
         ("/process", Need::Open),
-        ("/s", Need::Stat),
+        ("/s", Need::List),
     ];
     assert_eq!(needs, expected.map(|(p, n)| (p.to_string(), n)));
 }

@@ -112,6 +112,7 @@ fn without(mut draft: PlanDraft, left_out: &[bool]) -> PlanDraft {
     let mut is_gap = vec![false; draft.devices.len()];
     let mut numbers = Vec::with_capacity(left_out.len());
     let mut kept: Vec<Request> = Vec::new();
+    let mut of_left_out = HashSet::new();
     let mut fits = 0;
     for (index, mut request) in std::mem::take(&mut draft.requests).into_iter().enumerate() {
         let device = usize::from(request.device);
@@ -131,6 +132,7 @@ fn without(mut draft: PlanDraft, left_out: &[bool]) -> PlanDraft {
             }
         }
         if is_left_out {
+            of_left_out.insert(request.file);
             continue;
         }
         if let Some(hold) = hold.get_mut(device) {
@@ -149,6 +151,7 @@ fn without(mut draft: PlanDraft, left_out: &[bool]) -> PlanDraft {
     }
     draft.cut = fits.max(cut);
     draft.requests = kept;
+    drop_files(&mut draft, &of_left_out);
     draft.named = Vec::new();
     for (device, hold) in draft.devices.iter_mut().zip(hold) {
         device.hold = hold;
@@ -164,6 +167,22 @@ fn without(mut draft: PlanDraft, left_out: &[bool]) -> PlanDraft {
     }
     draft.fills.retain(|fill: &Fill| !fill.touches.is_empty());
     draft
+}
+
+/// Drops those of these files that no request needs any more: to be asked for only, which needs none, is
+/// another matter.
+fn drop_files(draft: &mut PlanDraft, files: &HashSet<u32>) {
+    let needed: HashSet<u32> = draft.requests.iter().map(|request| request.file).collect();
+    let is_kept = |file: &u32| !files.contains(file) || needed.contains(file);
+    let before = std::mem::take(&mut draft.files);
+    let mut numbers = vec![NO_FILE; before.len()];
+    for (number, file) in (0..).zip(before).filter(|(number, _)| is_kept(number)) {
+        numbers[number as usize] = draft.files.len() as u32;
+        draft.files.push(file);
+    }
+    for request in &mut draft.requests {
+        request.file = numbers.get(request.file as usize).copied().unwrap_or(NO_FILE);
+    }
 }
 
 #[cfg(test)]
@@ -194,7 +213,7 @@ mod tests {
             ..data(0)
         };
         let requests = vec![metadata, metadata, data(1), follows, data(2), data(0), data(0)];
-        let files = ["/own", "/d/big", "/other"].map(planned).to_vec();
+        let files = ["/own", "/d/big", "/other", "/asked"].map(planned).to_vec();
         let mut draft = PlanDraft {
             budget: 5 * 4096,
             cut: 5,
@@ -238,6 +257,22 @@ mod tests {
             }]
         );
         assert_eq!(plan.named, []);
+    }
+
+    #[test]
+    fn files_go_with_their_requests_and_those_that_are_only_asked_for_stay() {
+        let files_of = |names: &[&str]| {
+            let plan = of_start(names).unwrap();
+            let asked = plan.requests.iter().map(|request| request.file);
+            let asked: Vec<u32> = asked.filter(|file| *file != NO_FILE).collect();
+            let files = plan.files.iter().map(|file| file.path.to_string());
+            (files.collect::<Vec<_>>().join(" "), asked)
+        };
+        assert_eq!(files_of(&[]), ("/own /asked".into(), vec![0, 0, 0]));
+        assert_eq!(
+            files_of(&["/other"]),
+            ("/own /other /asked".into(), vec![0, 1, 0, 0])
+        );
     }
 
     #[test]

@@ -27,7 +27,8 @@ pub struct PlanDraft {
     pub stages: Vec<String>,
     /// Devices that requests refer to by index.
     pub devices: Vec<PlanDevice>,
-    /// Files that requests refer to by index.
+    /// Files that requests refer to by index. What no request refers to is only asked for: whether the kernel
+    /// remembers such paths tells whether metadata that is read by block is in memory.
     pub files: Vec<PlanFileEntry>,
     /// Requests in issue order.
     pub requests: Vec<Request>,

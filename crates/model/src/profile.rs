@@ -147,7 +147,7 @@ pub enum Need {
     Missing,
     /// Its inode.
     Stat,
-    /// Its entries, all of them.
+    /// What it holds: all entries of a directory; where a symbolic link points, which is not followed.
     List,
     /// It is opened.
     Open,

@@ -240,7 +240,7 @@ pub enum LookupKind {
     Open,
     /// stat, access.
     Stat,
-    /// readlink.
+    /// readlink; also lstat, where a symbolic link is found. It is not followed.
     Link,
     /// Directory entries were read.
     List,

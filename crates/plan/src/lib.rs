@@ -135,6 +135,7 @@ pub fn plan(
     requests.extend(metadata::lookups(profile, machine, &mut files));
     requests.extend(data::requests(profile, machine, options.bridges, &mut files));
     named_requests::mark(&mut requests, profile, machine, &files);
+    metadata::ask_for_some(profile, machine, &mut files);
     // What a plan cannot take is left to the start.
     requests.retain(|r| usize::from(r.request.device) < limits::DEVICES);
     cached::cut(&mut requests, machine);

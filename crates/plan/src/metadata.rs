@@ -361,6 +361,31 @@ pub(crate) fn lookups(profile: &Profile, machine: &Machine, files: &mut Files) -
     result
 }
 
+/// So many paths of a device at most are kept in a plan to be asked for only.
+const ASKED: usize = 64;
+
+/// Of paths that no request names, because their metadata is read by block, some of each device, evenly
+/// spread: whether the kernel remembers them tells whether a start is warm. Paths that only some starts name
+/// tell nothing of the others.
+pub(crate) fn ask_for_some(profile: &Profile, machine: &Machine, files: &mut Files) {
+    let of_some = profile
+        .entries
+        .iter()
+        .filter(|entry| profile.is_only_named(entry));
+    let of_some: HashSet<&FilePath> = of_some.map(|entry| &entry.path).collect();
+    for index in 0..machine.devices.len() as u32 {
+        let is_one = |facts: &&FileFacts| {
+            let is_read = facts.device == Some(index) && !facts.metadata.is_empty();
+            is_read && !files.index.contains_key(&facts.path) && !of_some.contains(&facts.path)
+        };
+        let paths: Vec<&FileFacts> = machine.files.iter().filter(is_one).collect();
+        let step = paths.len().div_ceil(ASKED).max(1);
+        for facts in paths.into_iter().step_by(step) {
+            files.index(facts, index);
+        }
+    }
+}
+
 /// The device that would hold a missing path: that of the longest mount point above it.
 fn device_of_missing(machine: &Machine, path: &FilePath) -> Option<u32> {
     let above = |mount: &FilePath| {

@@ -424,7 +424,7 @@ impl<'a> Files<'a> {
         }
     }
 
-    /// Reads the entries of a directory, until `go_on` says no.
+    /// Reads the entries of a directory, until `go_on` says no. A symbolic link is read instead, not followed.
     pub fn list(&self, index: u32, go_on: impl Fn() -> bool) -> Result<(), Reason> {
         let entry = self.entry(index)?;
         self.check_way(&entry.path)?;
@@ -432,7 +432,10 @@ impl<'a> Files<'a> {
             reader: self.reader,
             ..Expect::default()
         };
-        let opened = open_checked(self.mounts, entry.path.as_path(), &expect)?;
+        let opened = match open_checked(self.mounts, entry.path.as_path(), &expect) {
+            Err(Skip::Symlink) => return self.look_up(index),
+            opened => opened?,
+        };
         if opened.stat.kind != Type::Directory {
             return Err(Reason::Changed);
         }

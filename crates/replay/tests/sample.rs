@@ -299,3 +299,25 @@ fn a_sample_asks_no_dead_server() {
     // Only the server knows.
     assert!(found.looks == 0 && found.unknown == 1.0, "{found:?}");
 }
+
+#[test]
+fn of_what_is_read_by_block_some_paths_tell_whether_it_is_in_memory() {
+    if !can_mount() || !tells() {
+        return;
+    }
+    let mut disk = disk();
+    let mut plan = draft(vec![disk.planned(DeviceClass::Flash, 8)]);
+    add_metadata(&mut plan, 0, 64 * PAGE);
+    let directories: Vec<PathBuf> = (0..10).map(|n| disk.root().join(format!("d{n}"))).collect();
+    plan.files = directories.iter().map(|path| entry(path)).collect();
+    for directory in &directories {
+        std::fs::read_dir(directory).unwrap().count();
+    }
+    let warm = sample_plan(&plan);
+    assert_eq!((warm.cold, warm.unknown), (0.0, 0.0), "{warm:?}");
+    assert!(warm.looks >= 40, "{warm:?}");
+    disk.cool();
+    let before = disk.reads();
+    let cold = sample_plan(&plan);
+    assert_eq!((disk.reads(), cold.cold), (before, 1.0), "{cold:?}");
+}

@@ -110,3 +110,71 @@ fn at_most_a_twentieth_is_left_on_erofs() {
         assert!(alone > 100, "{arguments:?}: {alone}");
     }
 }
+
+const LINKS: usize = 300;
+
+/// Links in one directory, and what they point to in sixty others.
+fn fill_links(root: &Path) -> std::io::Result<()> {
+    std::fs::create_dir(root.join("links"))?;
+    for number in 0..LINKS {
+        let target = format!("targets{:02}/file{number:03}", number % 60);
+        let at = root.join(&target);
+        std::fs::create_dir_all(at.parent().unwrap_or(root))?;
+        std::fs::write(at, vec![7; 3000])?;
+        std::os::unix::fs::symlink(
+            format!("../{target}"),
+            root.join(format!("links/link{number:03}")),
+        )?;
+    }
+    Ok(())
+}
+
+const READ_LINKS: &str = "import os, sys
+for n in range(300):
+    (os.lstat if n % 2 else os.readlink)(f'{sys.argv[1]}/links/link{n:03}')
+";
+
+/// What a link points to is not read ahead for those who only read the link.
+#[test]
+fn links_that_are_read_are_not_followed() {
+    if !can_record() || !can_mount() {
+        return;
+    }
+    for fstype in ["ext4", "xfs", "squashfs", "erofs"] {
+        let case = Case::new();
+        let script = case.write("start.py", READ_LINKS);
+        let fs = RefCell::new(LoopFs::create(&Spec::new(fstype), fill_links).unwrap());
+        let root = fs.borrow().mount_point();
+        let command = ["python3", "-S", script.to_str().unwrap(), root.to_str().unwrap()];
+        let start = || {
+            let mut start = std::process::Command::new(command[0]);
+            assert!(start.args(&command[1..]).status().unwrap().success());
+        };
+        for _ in 0..2 {
+            fs.borrow_mut().remount_cold().unwrap();
+            assert_eq!(case.run("links", &command).code(), 0);
+        }
+        undisturbed(|| {
+            let mut fs = fs.borrow_mut();
+            let mut reads = |step: &dyn Fn(), is_cold: bool| {
+                if is_cold {
+                    fs.remount_cold().unwrap();
+                }
+                let before = fs.reads();
+                step();
+                (fs.reads() - before).requests
+            };
+            let alone = reads(&start, true);
+            let replay = || assert_eq!(case.headstart(&["replay", "links", "--wait"]).code(), 0);
+            let ahead = reads(&replay, true);
+            let left = reads(&start, false);
+            println!("{fstype}: {alone} reads alone, {ahead} by the replay, {left} left");
+            assert!(ahead <= alone + alone / 4 + 2, "{fstype}: {ahead} for {alone}");
+            assert!(left * 10 <= alone, "{fstype}: {left} of {alone}");
+        });
+        let target = root.join("targets07/file007");
+        let known = case.json(&["explain", "--name", "links", "--json", target.to_str().unwrap()]);
+        assert_eq!(known[0]["prefetched"], false, "{known}");
+        assert_eq!(known[0]["requests"], serde_json::json!([]), "{known}");
+    }
+}

@@ -2,7 +2,11 @@
 //! root, for a loop device and the recorder.
 
 use crate::common::{Case, can_record, is_root, run_words};
+use headstart_model::machine::{Cost, DeviceClass};
+use headstart_store::{DeviceCost, Store};
+use headstart_system::device::DeviceFacts;
 use headstart_system::residency::advise_dontneed;
+use headstart_system::snapshot::{DeviceIdentity, Options, device_at};
 use headstart_system::testing::{LoopFs, Spec, can_mount};
 use serde_json::Value;
 use std::fs::{self, File};
@@ -83,6 +87,64 @@ fn a_warm_start_is_bypassed_also_where_no_start_is_a_control_run() {
     for every in ["0", "1000", "0"] {
         let outcome = start(&case, every, &program);
         assert!(is_bypassed(&outcome), "{every}: {outcome}");
+    }
+}
+
+/// As if the disk had been measured, and took 4 ms for a read.
+fn measured_as_slow(case: &Case, disk: &LoopFs) {
+    let store = Store::new(case.state());
+    store.make().unwrap();
+    let keep = |device: &DeviceIdentity| {
+        let now = std::time::UNIX_EPOCH.elapsed().unwrap();
+        let stored = DeviceCost {
+            cost: Cost {
+                class: DeviceClass::Flash,
+                bandwidth: 100e6,
+                latency: 4e-3,
+                depth: 16,
+            },
+            first_touch: None,
+            decompression: None,
+            device: device.facts.as_ref().map(DeviceFacts::identity).unwrap(),
+            measured_unix_ns: now.as_nanos() as u64,
+        };
+        store.save_device_cost(&device.uuid, &stored).unwrap();
+        Some((stored.cost, None))
+    };
+    let options = Options {
+        costs: &keep,
+        ..Options::default()
+    };
+    let device = device_at(&disk.mount_point().as_path().into(), &options).unwrap();
+    assert_eq!(device.unwrap().cost.latency, 4e-3);
+}
+
+#[test]
+fn a_start_that_only_lists_is_read_ahead_each_time_it_is_cold_and_bypassed_when_it_is_warm() {
+    if !can() {
+        return;
+    }
+    for fstype in ["ext4", "xfs"] {
+        let fill = |root: &Path| {
+            (0..120).try_for_each(|n| fs::create_dir_all(root.join(format!("a{}/b{}/c{n}", n % 4, n % 12))))
+        };
+        let (case, mut disk) = (Case::new(), LoopFs::create(&Spec::new(fstype), fill).unwrap());
+        measured_as_slow(&case, &disk);
+        let root = disk.mount_point();
+        // The program is in memory, and nothing of the disk is opened but directories.
+        let script = format!("find {} >/dev/null", root.display());
+        for turn in 0..4 {
+            disk.remount_cold().unwrap();
+            let outcome = start(&case, "0", &script);
+            let mode = if turn == 0 { "record" } else { "replay" };
+            assert_eq!(outcome["mode"], mode, "{fstype}, {turn}: {outcome}");
+        }
+        for _ in 0..3 {
+            let before = disk.reads();
+            let outcome = start(&case, "0", &script);
+            assert!(is_bypassed(&outcome), "{fstype}: {outcome}");
+            assert_eq!(disk.reads(), before, "{fstype}");
+        }
     }
 }
 

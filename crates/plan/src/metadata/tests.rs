@@ -320,3 +320,43 @@ fn large_recorded_ranges_are_planned_as_ranges() {
     );
     assert!(PlanFile::new(draft.to_bytes().unwrap()).plan().is_ok());
 }
+
+/// The paths of a plan's files that no request names.
+fn asked_for(draft: &PlanDraft) -> Vec<String> {
+    let is_free = |file: u32| draft.requests.iter().all(|request| request.file != file);
+    let files = (0..).zip(&draft.files).filter(|(file, _)| is_free(*file));
+    files.map(|(_, file)| file.path.to_string()).collect()
+}
+
+#[test]
+fn some_paths_of_what_is_read_by_block_are_asked_for() {
+    let listed = |n: u64| Entry {
+        need: Need::List,
+        ..entry(&format!("/m/d{n:04}"), &[])
+    };
+    let directory = |n: u64| FileFacts {
+        found: PathKind::Directory,
+        ..facts(&format!("/m/d{n:04}"), &[], &[1000 + n])
+    };
+    let made = |directories: u64, is_by_block: bool| {
+        let mut entries = vec![entry("/m/argument", &[])];
+        entries.extend((0..directories).map(listed));
+        entries.push(entry("/m/file", &[(0, 1, 5)]));
+        let mut profile = profile(entries);
+        profile.named.insert("/m/argument".into(), 1.0);
+        let mut files: Vec<FileFacts> = (0..directories).map(directory).collect();
+        files.push(facts("/m/argument", &[], &[7]));
+        files.push(facts("/m/file", &[(0, 500, 1000)], &[8]));
+        let mut machine = flash(files);
+        machine.devices[0].metadata_by_block = is_by_block;
+        asked_for(&make(&profile, &machine))
+    };
+    assert_eq!(made(3, true), ["/m/d0000", "/m/d0001", "/m/d0002"]);
+    let some = made(1000, true);
+    assert_eq!(some.len(), 63);
+    assert!(
+        some[0] == "/m/d0000" && some[62] == "/m/d0992",
+        "all over: {some:?}"
+    );
+    assert!(made(3, false).is_empty(), "each is looked up by a request");
+}

@@ -240,12 +240,16 @@ fn lookups_are_seen_though_nothing_is_read_under_names_of_one_spelling() {
     write_pages(&disk.join("dir/sub/file"), 1, 0);
     std::os::unix::fs::symlink("dir/file", disk.join("link")).unwrap();
     std::os::unix::fs::symlink("dir/sub", disk.join("leads-on")).unwrap();
+    for name in ["by-statx", "by-stat", "followed"] {
+        std::os::unix::fs::symlink("dir/file", disk.join(name)).unwrap();
+    }
     let at = disk.display();
     // Once to warm the dentries, then recorded.
     let script = format!(
-        "cat {at}/missing {at}/dir/file/below 2>/dev/null; stat {at}/dir/sub; ls {at}/dir; cat {at}/link; \
-         readlink {at}/link; cd {at}/dir; test -e ./sub//../elsewhere; cat file; cd sub; cat file; test -e nothing; \
-         test -e ../beside; test -e {at}/leads-on/../missed; {at}/no-program 2>/dev/null"
+        "cat {at}/missing {at}/dir/file/below 2>/dev/null; stat {at}/dir/sub {at}/by-statx; test -h {at}/by-stat; \
+         stat -L {at}/followed; ls {at}/dir; cat {at}/link; readlink {at}/link; cd {at}/dir; \
+         test -e ./sub//../elsewhere; cat file; cd sub; cat file; test -e nothing; test -e ../beside; \
+         test -e {at}/leads-on/../missed; {at}/no-program 2>/dev/null"
     );
     run("sh", &["-c", &format!("({script}); :")]);
     let trace = record(&script);
@@ -256,6 +260,9 @@ fn lookups_are_seen_though_nothing_is_read_under_names_of_one_spelling() {
         ("dir", LookupKind::List, true),
         ("link", LookupKind::Open, true),
         ("link", LookupKind::Link, true),
+        ("by-statx", LookupKind::Link, true),
+        ("by-stat", LookupKind::Link, true),
+        ("followed", LookupKind::Stat, true),
         ("dir/elsewhere", LookupKind::Stat, false),
         ("dir/beside", LookupKind::Stat, false),
         ("dir/file", LookupKind::Open, true),

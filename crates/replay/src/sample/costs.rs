@@ -32,7 +32,8 @@ impl Part {
 /// What a plan's requests within its budget cost a start by itself.
 #[derive(Debug, Default)]
 pub struct Costs {
-    /// Those requests.
+    /// Those requests, and behind them look-ups of the plan's files that no request names: they stand for
+    /// metadata that is read by block.
     pub requests: Vec<Request>,
     parts: Vec<Part>,
     seconds: f64,
@@ -65,7 +66,8 @@ impl Costs {
             .map(|index| plan.device(index).map(|device| device.cost))
             .collect();
         let cost_of = |request: &Request| costs.get(usize::from(request.device)).copied().flatten();
-        let requests: Vec<Request> = plan.requests().take(plan.cut()).collect();
+        let mut requests: Vec<Request> = plan.requests().take(plan.cut()).collect();
+        requests.extend(unrequested(plan));
         let mut fetched = vec![0.0; requests.len()];
         for fill in plan.fills() {
             for touch in &fill.touches {
@@ -172,6 +174,24 @@ impl Costs {
         }
         in_spread_order(places)
     }
+}
+
+/// Look-ups of the files of a plan that no request names.
+fn unrequested(plan: &Plan<'_>) -> impl Iterator<Item = Request> {
+    let mut is_named = vec![false; plan.file_count()];
+    for request in plan.requests() {
+        if let Some(is_named) = is_named.get_mut(request.file as usize) {
+            *is_named = true;
+        }
+    }
+    let files = (0..).zip(is_named).filter(|(_, is_named)| !is_named);
+    files.filter_map(|(file, _)| {
+        let device = plan.file(file as usize)?.device;
+        Some(Request {
+            device,
+            ..Request::new(RequestKind::Stat, file, 0)
+        })
+    })
 }
 
 /// In the order of a counter's bits backwards: 0, 1/2, 1/4, 3/4, 1/8 …

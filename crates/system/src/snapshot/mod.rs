@@ -34,7 +34,7 @@ pub struct Wanted {
 pub enum Need {
     /// It is looked up: nothing, or its inode.
     Stat,
-    /// It is a directory whose entries are read.
+    /// It is a directory whose entries are read, or a symbolic link that is read and not followed.
     List,
     /// It is a file of which pages are read.
     Data,
@@ -69,7 +69,7 @@ impl Default for Options<'_> {
 ///
 /// Every wanted path has an entry. One that leads through symbolic links has the facts of what it leads to,
 /// without metadata, which is in the entries of the links, directories and file on the way; one that is
-/// itself a symbolic link has an entry as such, and its target another.
+/// itself a symbolic link has an entry as such, and its target another, unless the link is only read.
 ///
 /// They are looked at in this order. What is kept of them is bounded (some 64 MiB), and so is how far they
 /// lead: of those behind, nothing is found then.

@@ -104,10 +104,11 @@ impl<'a> Walk<'a> {
         &self.nodes
     }
 
-    /// Walks to a path and notes what it is wanted for. Gives the index of what it leads to, links followed,
-    /// or what is found at it if the way ends before. Where there is no room for more, nothing is found.
+    /// Walks to a path and notes what it is wanted for. Gives the index of what it leads to, links followed
+    /// but one that is to be read itself, or what is found at it if the way ends before. Where there is no
+    /// room for more, nothing is found.
     pub fn want(&mut self, path: &[u8], need: Need) -> Result<usize, PathKind> {
-        let index = self.walk(path)?;
+        let index = self.walk(path, need != Need::List)?;
         self.need(index, need);
         let node = &self.nodes[index];
         if node.path.as_bytes() != path {
@@ -137,7 +138,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn walk(&mut self, path: &[u8]) -> Result<usize, PathKind> {
+    /// Walks to a path. `follows` says whether a symbolic link at its end is followed.
+    fn walk(&mut self, path: &[u8], follows: bool) -> Result<usize, PathKind> {
         if path.first() != Some(&b'/') {
             return Err(PathKind::Missing);
         }
@@ -162,7 +164,7 @@ impl<'a> Walk<'a> {
                 continue;
             }
             at = self.child(at, &name);
-            if self.nodes[at].step == Step::Follow {
+            if self.nodes[at].step == Step::Follow && (follows || !todo.is_empty()) {
                 links += 1;
                 if links > MAX_LINKS {
                     return Err(PathKind::Missing);
@@ -330,7 +332,7 @@ impl<'a> Walk<'a> {
         let above = self.nodes[index].mount;
         let mut layers = Vec::new();
         for path in &paths {
-            let layer = self.walk(path.as_bytes());
+            let layer = self.walk(path.as_bytes(), true);
             layers.extend(layer.ok().filter(|layer| self.nodes[*layer].mount != above));
         }
         self.nodes[index].layers = layers;

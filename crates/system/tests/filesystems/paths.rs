@@ -401,3 +401,23 @@ fn deep_paths_take_no_more_memory_than_is_given() {
     assert_eq!(facts(&machine, &ends[5]).found, PathKind::Missing);
     assert_eq!(facts(&machine, &plain).found, PathKind::File);
 }
+
+#[test]
+fn a_link_that_is_read_is_not_followed() {
+    let dir = Scratch::new().unwrap();
+    let root = dir.path().to_owned();
+    fs::create_dir_all(root.join("away/below")).unwrap();
+    fs::write(root.join("away/below/file"), "x").unwrap();
+    symlink("away/below/file", root.join("link")).unwrap();
+    symlink("..", root.join("away/up")).unwrap();
+    let seen = |path: &str, need| {
+        let machine = take(&[(&root.join(path), need)]);
+        assert_eq!(facts(&machine, &root.join("link")).found, PathKind::Symlink);
+        let is_seen = |name: &str| machine.files.iter().any(|f| f.path.as_path() == root.join(name));
+        (is_seen("away"), is_seen("away/below/file"))
+    };
+    assert_eq!(seen("link", Need::Stat), (true, true));
+    assert_eq!(seen("link", Need::List), (false, false));
+    // Links on the way are.
+    assert_eq!(seen("away/up/link", Need::List), (true, false));
+}

@@ -5,6 +5,7 @@
 
 #define S_IFMT 0170000
 #define S_IFREG 0100000
+#define S_IFLNK 0120000
 #define SB_NOUSER (1UL << 31)
 #define BDEVFS_MAGIC 0x62646576
 #define ENOENT 2
@@ -18,11 +19,15 @@
 /* How each system call looks paths up or reads a file; 0: it does neither. */
 #define SYSCALLS 512
 #define LOOKUP_KIND 0x07	 /* kind of look-up, plus one; or one of the three of reads */
+#define LOOKUP_OF_LINK 3	 /* the kind of readlink(2) */
 #define LOOKUP_AT 0x08		 /* (directory, path, …) instead of (path, …) */
 #define LOOKUP_DESCRIPTOR 0x10	 /* (descriptor, …): no path */
 #define LOOKUP_ONLY_MISSING 0x20 /* success is seen elsewhere */
 #define LOOKUP_KERNEL_TEXT 0x40	 /* the path is in kernel memory */
 #define LOOKUP_MISSING 0x80
+/* In the table only: what is found is described behind the path, as by stat(2) or by statx(2). */
+#define LOOKUP_FILLS_STAT 0x40
+#define LOOKUP_FILLS_STATX 0x80
 
 #define READ_COUNTED 5	/* (descriptor, …, bytes, …) */
 #define READ_VECTOR 6	/* (descriptor, vector, its length, …) */

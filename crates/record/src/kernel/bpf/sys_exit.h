@@ -116,10 +116,29 @@ static __always_inline int read_done(const struct pt_regs *regs, u32 abi, u32 ho
 }
 #endif
 
+/*
+ * Whether a call that describes what it has found describes a symbolic link: then it did not follow it, as
+ * readlink(2) does not.
+ */
+static __always_inline bool describes_link(const struct pt_regs *regs, u32 abi, u32 how)
+{
+	u64 at;
+	u16 mode = 0;
+
+	if (how & LOOKUP_FILLS_STATX)
+		at = syscall_argument(regs, 4, abi) + STATX_MODE;
+	else if (how & LOOKUP_FILLS_STAT)
+		at = syscall_argument(regs, how & LOOKUP_AT ? 2 : 1, abi) + (abi == COMPAT ? COMPAT_MODE : NATIVE_MODE);
+	else
+		return false;
+	bpf_probe_read_user(&mode, sizeof(mode), (const void *)at);
+	return (mode & S_IFMT) == S_IFLNK;
+}
+
 SEC("tp_btf/sys_exit")
 int BPF_PROG(sys_exit, struct pt_regs *regs, long ret)
 {
-	u32 number = syscall_number(regs), abi, how;
+	u32 number = syscall_number(regs), abi, how, table;
 	int descriptor = AT_FDCWD;
 	u64 text = 0;
 
@@ -134,12 +153,16 @@ int BPF_PROG(sys_exit, struct pt_regs *regs, long ret)
 		ret = (s32)ret;
 	if ((how & LOOKUP_KIND) >= READ_COUNTED)
 		return ret > 0 ? read_done(regs, abi, how, ret) : 0;
+	table = how;
+	how &= ~(LOOKUP_FILLS_STAT | LOOKUP_FILLS_STATX);
 	if (ret == -ENOENT || ret == -ENOTDIR)
 		how |= LOOKUP_MISSING;
 	else if (ret < 0 || how & LOOKUP_ONLY_MISSING)
 		return 0;
 	if (!current_is_wanted())
 		return 0;
+	if (!(how & LOOKUP_MISSING) && describes_link(regs, abi, table))
+		how = (how & ~LOOKUP_KIND) | LOOKUP_OF_LINK;
 	if (how & (LOOKUP_AT | LOOKUP_DESCRIPTOR))
 		descriptor = syscall_argument(regs, 0, abi);
 	if (!(how & LOOKUP_DESCRIPTOR)) {

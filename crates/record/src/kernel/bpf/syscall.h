@@ -46,6 +46,9 @@ static __always_inline u64 syscall_argument(const struct pt_regs *regs, u32 whic
 /* Where the position of a read stands, in two halves for a 32-bit program. */
 #define COMPAT_POSITION 3
 
+/* Where the mode stands in what stat(2) fills. */
+#define NATIVE_MODE 24
+
 #elif defined(__TARGET_ARCH_arm64)
 
 /* PSTATE.nRW: the program runs in AArch32. */
@@ -72,7 +75,13 @@ static __always_inline u64 syscall_argument(const struct pt_regs *regs, u32 whic
 /* Numbers of 64 bits begin in an even register. */
 #define COMPAT_POSITION 4
 
+#define NATIVE_MODE 16
+
 #endif
+
+/* The same of 32-bit programs (stat64), and of statx(2). */
+#define COMPAT_MODE 16
+#define STATX_MODE 28
 
 /* How a system call looks a path up or reads a file (syscalls.rs); 0: neither. */
 static __always_inline u32 syscall_meaning(u32 number, u32 abi)

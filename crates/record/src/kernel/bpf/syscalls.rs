@@ -13,6 +13,10 @@ const DESCRIPTOR: u8 = 0x10;
 /// Success is seen elsewhere.
 const ONLY_MISSING: u8 = 0x20;
 
+/// What is found is described in the argument behind the path; of statx(2) two further on.
+const FILLS_STAT: u8 = 0x40;
+const FILLS_STATX: u8 = 0x80;
+
 /// Reads: `READ_COUNTED` of common.h and what follows.
 const READ: u8 = 5;
 const READ_VECTOR: u8 = 6;
@@ -33,8 +37,8 @@ pub(super) fn native() -> Table {
         // A successful exec has its own event.
         (libc::SYS_execve, OPEN | ONLY_MISSING),
         (libc::SYS_execveat, OPEN | AT | ONLY_MISSING),
-        (libc::SYS_newfstatat, STAT | AT),
-        (libc::SYS_statx, STAT | AT),
+        (libc::SYS_newfstatat, STAT | AT | FILLS_STAT),
+        (libc::SYS_statx, STAT | AT | FILLS_STATX),
         (libc::SYS_faccessat, STAT | AT),
         (libc::SYS_faccessat2, STAT | AT),
         (libc::SYS_chdir, STAT),
@@ -55,7 +59,7 @@ pub(super) fn native() -> Table {
     calls.extend([
         (libc::SYS_open, OPEN),
         (libc::SYS_stat, STAT),
-        (libc::SYS_lstat, STAT),
+        (libc::SYS_lstat, STAT | FILLS_STAT),
         (libc::SYS_access, STAT),
         (libc::SYS_readlink, LINK),
         (libc::SYS_getdents, LIST | DESCRIPTOR),
@@ -71,7 +75,7 @@ pub(super) fn compat() -> Table {
     let own = [
         (220, LIST | DESCRIPTOR),        // getdents64
         (295, OPEN | AT),                // openat
-        (300, STAT | AT),                // fstatat64
+        (300, STAT | AT | FILLS_STAT),   // fstatat64
         (305, LINK | AT),                // readlinkat
         (307, STAT | AT),                // faccessat
         (313, READ_SPLICED),             // splice
@@ -79,13 +83,13 @@ pub(super) fn compat() -> Table {
         (358, OPEN | AT | ONLY_MISSING), // execveat
         (377, READ_SPLICED),             // copy_file_range
         (378, READ_VECTOR | POSITION),   // preadv2
-        (383, STAT | AT),                // statx
+        (383, STAT | AT | FILLS_STATX),  // statx
     ];
     #[cfg(not(target_arch = "x86_64"))]
     let own = [
         (217, LIST | DESCRIPTOR),        // getdents64
         (322, OPEN | AT),                // openat
-        (327, STAT | AT),                // fstatat64
+        (327, STAT | AT | FILLS_STAT),   // fstatat64
         (332, LINK | AT),                // readlinkat
         (334, STAT | AT),                // faccessat
         (340, READ_SPLICED),             // splice
@@ -93,7 +97,7 @@ pub(super) fn compat() -> Table {
         (387, OPEN | AT | ONLY_MISSING), // execveat
         (391, READ_SPLICED),             // copy_file_range
         (392, READ_VECTOR | POSITION),   // preadv2
-        (397, STAT | AT),                // statx
+        (397, STAT | AT | FILLS_STATX),  // statx
     ];
     let same = [
         (3, READ),
@@ -108,7 +112,7 @@ pub(super) fn compat() -> Table {
         (145, READ_VECTOR),           // readv
         (180, READ | POSITION),       // pread64
         (195, STAT),                  // stat64
-        (196, STAT),                  // lstat64
+        (196, STAT | FILLS_STAT),     // lstat64
         (239, READ_SPLICED | SECOND), // sendfile64
         (437, OPEN | AT),             // openat2
         (439, STAT | AT),             // faccessat2

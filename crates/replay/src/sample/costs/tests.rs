@@ -122,3 +122,27 @@ fn each_beginning_is_spread() {
     assert_eq!(in_spread_order((0..5).collect()), [0, 4, 2, 1, 3]);
     assert!(in_spread_order(Vec::<u8>::new()).is_empty());
 }
+
+#[test]
+fn what_is_read_by_block_costs_all_paths_of_its_device_also_those_that_no_request_names() {
+    use headstart_model::testing::{FLASH, draft, plan_file, planned};
+    let block = Request::new(RequestKind::Metadata, headstart_model::plan::NO_FILE, 64 << 20);
+    // The share of the cost that the looks at each file stand for.
+    let shares = |files: usize, requests: Vec<Request>| -> Vec<f64> {
+        let files: Vec<_> = (0..files).map(|n| planned(&format!("/d{n}"))).collect();
+        let mut shares = vec![0.0; files.len()];
+        let file = plan_file(&draft(FLASH, files, requests));
+        let costs = Costs::for_plan(&file.plan().unwrap());
+        for place in costs.places(40, 3) {
+            let request = costs.requests[place.part.request];
+            shares[request.file as usize] += place.weight / costs.seconds;
+        }
+        shares
+    };
+    for share in shares(4, vec![block]) {
+        assert!((share - 0.25).abs() < 0.03, "{share}");
+    }
+    // One file whose page is read stands for no more of it than a directory.
+    let shares = shares(10, vec![block, Request::new(RequestKind::Data, 0, 4096)]);
+    assert!(shares[0] < 0.2, "{shares:?}");
+}
