@@ -199,8 +199,11 @@ impl Drop for Deaf {
 
 /// Whether a signal has come that is blocked, and nobody has read.
 fn is_pending(signal: i32) -> bool {
-    // SAFETY: fills the set, and looks for a number in it.
-    let pending = set(|set| unsafe { drop(libc::sigpending(set)) });
+    let pending = set(|set| {
+        // SAFETY: fills the set, which is initialised.
+        unsafe { libc::sigpending(set) };
+    });
+    // SAFETY: looks for a number in it.
     unsafe { libc::sigismember(&pending, signal) == 1 }
 }
 
