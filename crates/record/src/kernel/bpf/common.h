@@ -8,7 +8,19 @@
 #define SB_NOUSER (1UL << 31)
 #define BDEVFS_MAGIC 0x62646576
 #define ENOENT 2
+#define ENXIO 6
+#define EACCES 13
+#define EEXIST 17
 #define ENOTDIR 20
+#define EISDIR 21
+#define EINVAL 22
+#define ETXTBSY 26
+#define EROFS 30
+#define ERANGE 34
+#define ELOOP 40
+#define ENODATA 61
+#define EOVERFLOW 75
+#define EOPNOTSUPP 95
 #define AT_FDCWD (-100)
 #define PF_EXITING 0x00000004
 #define PF_KTHREAD 0x00200000
@@ -20,9 +32,14 @@
 #define LOOKUP_KIND 0x07	 /* kind of look-up, plus one; or one of the three of reads */
 #define LOOKUP_AT 0x08		 /* (directory, path, …) instead of (path, …) */
 #define LOOKUP_DESCRIPTOR 0x10	 /* (descriptor, …): no path */
-#define LOOKUP_ONLY_MISSING 0x20 /* success is seen elsewhere */
-#define LOOKUP_KERNEL_TEXT 0x40	 /* the path is in kernel memory */
-#define LOOKUP_MISSING 0x80
+#define LOOKUP_EXECUTES 0x20	 /* an execution: success is seen elsewhere */
+#define LOOKUP_CHANGES 0x40	 /* success makes the name or removes it */
+#define LOOKUP_SECOND 0x80	 /* (…, path, …): not relative to the first argument */
+#define LOOKUP_KERNEL_TEXT 0x100 /* the path is in kernel memory */
+#define LOOKUP_MISSING 0x200
+
+#define LOOKUP_STAT 2 /* a kind of look-up, plus one */
+#define LOOKUP_LINK 3
 
 #define READ_COUNTED 5	/* (descriptor, …, bytes, …) */
 #define READ_VECTOR 6	/* (descriptor, vector, its length, …) */
