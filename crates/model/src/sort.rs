@@ -106,7 +106,7 @@ mod tests {
             let mut by = items.clone();
             by.sort_small_by(|a, b| b.0.cmp(&a.0));
             let mut expected = items.clone();
-            expected.sort_by(|a, b| b.0.cmp(&a.0));
+            expected.sort_by_key(|b| std::cmp::Reverse(b.0));
             assert_eq!(by, expected, "{count}");
         }
     }

@@ -238,7 +238,7 @@ pub struct Lookup {
 pub enum LookupKind {
     /// open, execve.
     Open,
-    /// stat, access.
+    /// stat, access, and other calls that need no more than the name or the inode.
     Stat,
     /// readlink; also lstat, where a symbolic link is found. It is not followed.
     Link,

@@ -14,29 +14,32 @@ pub struct Manager {
     line: &'static str,
     /// What has it made without a user namespace.
     without_users: &'static str,
+    /// What has it made without a filter of system calls, where the line lets bpf(2) pass with the capabilities
+    /// in newer versions only.
+    without_filter: Option<&'static str>,
 }
 
 impl Manager {
     /// The command line that gives what recording needs, without image and command. In a user namespace no
     /// capability is one over the kernel: from within one, the line has none made.
     pub fn line(&self) -> String {
-        self.line_from(is_user_namespace())
+        self.line_from(is_user_namespace(), is_filtered())
     }
 
     /// The same for people, and how the host records for the container.
     pub fn description(&self) -> String {
-        self.way_from(is_user_namespace())
+        self.way_from(is_user_namespace(), is_filtered())
     }
 
-    fn line_from(&self, has_users: bool) -> String {
-        match has_users {
-            true => format!("{} {}", self.line, self.without_users),
-            false => self.line.into(),
-        }
+    fn line_from(&self, has_users: bool, is_filtered: bool) -> String {
+        let without_users = has_users.then_some(self.without_users);
+        let without_filter = self.without_filter.filter(|_| is_filtered);
+        let words = [Some(self.line), without_filter, without_users];
+        words.into_iter().flatten().collect::<Vec<_>>().join(" ")
     }
 
-    fn way_from(&self, has_users: bool) -> String {
-        let line = self.line_from(has_users);
+    fn way_from(&self, has_users: bool, is_filtered: bool) -> String {
+        let line = self.line_from(has_users, is_filtered);
         let by_root = match has_users {
             true => ", by root: in a user namespace, as here, no capability is one over the kernel",
             false => "",
@@ -50,24 +53,34 @@ impl Manager {
 /// BPF programs need CAP_BPF and CAP_PERFMON, and where memory of BPF is still charged by RLIMIT_MEMLOCK
 /// (before Linux 5.11) CAP_IPC_LOCK; opening by handle CAP_DAC_READ_SEARCH, which nspawn gives by itself. The
 /// system calls are what systemd-nspawn's filter leaves out; podman and docker let them pass with the
-/// capabilities (seccomp.json of containers-common and of moby).
+/// capabilities since containers-common 0.60 and moby 23.0 (their seccomp.json and default.json), and before
+/// with CAP_SYS_ADMIN only.
 pub const MANAGERS: [Manager; 3] = [
     Manager {
         name: "systemd-nspawn",
         line: "systemd-nspawn --capability=CAP_BPF,CAP_PERFMON,CAP_IPC_LOCK --system-call-filter='bpf perf_event_open open_by_handle_at'",
         without_users: "--private-users=no",
+        without_filter: None,
     },
     Manager {
         name: "podman",
         line: "podman run --cap-add=BPF,PERFMON,IPC_LOCK,DAC_READ_SEARCH",
         without_users: "--userns=host",
+        without_filter: Some("--security-opt seccomp=unconfined"),
     },
     Manager {
         name: "docker",
         line: "docker run --cap-add=BPF --cap-add=PERFMON --cap-add=IPC_LOCK --cap-add=DAC_READ_SEARCH",
         without_users: "--userns=host",
+        without_filter: Some("--security-opt seccomp=unconfined"),
     },
 ];
+
+/// Whether a filter refuses BPF where the capabilities allow it. In a user namespace that cannot be told: there
+/// the kernel refuses it too.
+fn is_filtered() -> bool {
+    !is_user_namespace() && crate::features::is_bpf_filtered()
+}
 
 /// Whether this process is in a user namespace of its own, whose root has no rights over the kernel.
 pub fn is_user_namespace() -> bool {
@@ -125,10 +138,16 @@ mod tests {
     fn in_a_user_namespace_the_line_does_without_one_and_the_guide_has_it() {
         let guide = include_str!("../../../docs/guide/servers.md");
         for manager in MANAGERS {
-            let (with, without) = (manager.line_from(true), manager.line_from(false));
+            let (with, without) = (manager.line_from(true, false), manager.line_from(false, false));
             assert!(with.starts_with(&without) && with.ends_with(manager.without_users));
+            let unfiltered = manager.line_from(false, true);
+            match manager.without_filter {
+                Some(word) => assert!(unfiltered.ends_with(word) && guide.contains(word), "{unfiltered}"),
+                None => assert!(with.contains("bpf") && unfiltered == without, "{unfiltered}"),
+            }
             assert!(guide.contains(&format!("- `{with}` …")), "{with}");
-            assert!(manager.way_from(true).contains("by root") && !manager.way_from(false).contains("root"));
+            assert!(manager.way_from(true, false).contains("by root"));
+            assert!(!manager.way_from(false, true).contains("root"));
         }
     }
 

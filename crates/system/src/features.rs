@@ -81,7 +81,18 @@ fn selinux_of(enforce: &str, context: &str) -> Option<Selinux> {
 
 /// Whether cachestat(2) is there.
 pub fn cachestat() -> Available {
-    system_call(crate::sys::SYS_CACHESTAT, "6.5")
+    system_call(crate::sys::SYS_CACHESTAT, (6, 5))
+}
+
+/// Whether a filter of system calls refuses bpf(2) to this process, which has the capability for it.
+pub fn is_bpf_filtered() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let held = capabilities(&status);
+    // Either is enough: to a kernel before 5.8 CAP_SYS_ADMIN.
+    let may = held.iter().any(|name| matches!(&**name, "BPF" | "SYS_ADMIN"));
+    // What the kernel itself makes of no known command is EINVAL.
+    let refusals = [libc::EPERM, libc::ENOSYS];
+    may && refusals.contains(&crate::sys::probe(libc::SYS_bpf)) && crate::limits::is_filtered()
 }
 
 /// Looks.
@@ -94,7 +105,7 @@ pub fn features() -> Features {
     Features {
         kernel: name.release().to_string_lossy().into_owned(),
         machine: name.machine().to_string_lossy().into_owned(),
-        openat2: system_call(libc::SYS_openat2, "5.6"),
+        openat2: system_call(libc::SYS_openat2, (5, 6)),
         cachestat: cachestat(),
         io_uring: io_uring(),
         psi: Available::available_if(
@@ -121,17 +132,30 @@ pub fn features() -> Features {
     }
 }
 
-fn system_call(number: libc::c_long, since: &str) -> Available {
+/// Whether a call can be made that kernels have since this version. Filters of system calls refuse what they do
+/// not know with either error.
+fn system_call(number: libc::c_long, since: (u32, u32)) -> Available {
+    let release = rustix::system::uname();
+    let is_since = || version(&release.release().to_string_lossy()) >= Some(since);
     match crate::sys::probe(number) {
-        libc::ENOSYS => Available::No(format!("the kernel lacks it (since {since})")),
-        libc::EPERM => Available::No("a seccomp filter forbids it".into()),
+        libc::ENOSYS if is_since() && crate::limits::is_filtered() => Available::No(FILTERED.into()),
+        libc::ENOSYS => Available::No(format!("the kernel lacks it (since {}.{})", since.0, since.1)),
+        libc::EPERM => Available::No(FILTERED.into()),
         _ => Available::Yes,
     }
 }
 
+const FILTERED: &str = "a filter of system calls (seccomp) refuses it";
+
+/// The first two numbers of a kernel's release.
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
 fn io_uring() -> Available {
     let disabled = std::fs::read_to_string("/proc/sys/kernel/io_uring_disabled").unwrap_or_default();
-    match (disabled.trim(), system_call(libc::SYS_io_uring_setup, "5.1")) {
+    match (disabled.trim(), system_call(libc::SYS_io_uring_setup, (5, 1))) {
         ("2", _) => Available::No("switched off: sysctl kernel.io_uring_disabled is 2".into()),
         ("1", Available::No(_)) => {
             Available::No("for CAP_SYS_ADMIN and a group only: sysctl kernel.io_uring_disabled is 1".into())
@@ -216,6 +240,13 @@ mod tests {
             (41, "BPF", "SYS_ADMIN")
         );
         assert_eq!(capabilities("nonsense"), [""; 0]);
+    }
+
+    #[test]
+    fn versions_are_compared_by_their_numbers() {
+        assert_eq!(version("6.18.5-amd64"), Some((6, 18)));
+        assert!(version("6.18.5") > Some((6, 5)) && version("5.10.0-28-cloud") < Some((6, 5)));
+        assert_eq!([version("6"), version("next-6.5")], [None, None]);
     }
 
     #[test]

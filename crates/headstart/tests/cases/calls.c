@@ -24,7 +24,40 @@ static long call32(long number, long a, long b, long c, long d)
 }
 
 /* By both numbers of a call. */
-#define CALL(native, other, a, b, c, d) (compat ? call32(other, (long)(a), (long)(b), (long)(c), (long)(d)) : syscall(native, a, b, c, d))
+#define CALL(native, other, a, b, c, d) (compat ? call32(other, (long)(a), (long)(b), (long)(c), (long)(d)) : syscall(native, a, b, c, d, 0L))
+
+enum { PATH, AT, SECOND };
+
+/* Calls by both numbers, how they take a path, and whether they want a text besides. */
+static const struct {
+	long native, other;
+	int how, text;
+} calls[] = {
+	{ SYS_mkdir, 39, PATH, 0 },	    { SYS_mkdirat, 296, AT, 0 },	   { SYS_mknod, 14, PATH, 0 },
+	{ SYS_mknodat, 297, AT, 0 },	    { SYS_unlink, 10, PATH, 0 },	   { SYS_unlinkat, 301, AT, 0 },
+	{ SYS_rmdir, 40, PATH, 0 },	    { SYS_getxattr, 229, PATH, 1 },	   { SYS_lgetxattr, 230, PATH, 1 },
+	{ SYS_listxattr, 232, PATH, 0 },    { SYS_llistxattr, 233, PATH, 0 },	   { SYS_inotify_add_watch, 292, SECOND, 0 },
+	{ SYS_statfs, 99, PATH, 0 },	    { SYS_truncate, 92, PATH, 0 },	   { SYS_name_to_handle_at, 341, AT, 0 },
+	{ SYS_chmod, 15, PATH, 0 },	    { SYS_fchmodat, 306, AT, 0 },	   { SYS_chown, 212, PATH, 0 },
+	{ SYS_lchown, 198, PATH, 0 },	    { SYS_fchownat, 298, AT, 0 },	   { SYS_utimensat, 320, AT, 0 },
+};
+
+/* Each on a name of its own that is not there. */
+static void try_all(const char *below, char *path, char *text, long dir)
+{
+	long watches = CALL(SYS_inotify_init1, 332, 0, 0, 0, 0);
+
+	strcpy(text, "user.text");
+	for (unsigned i = 0; i < sizeof(calls) / sizeof(*calls); i++) {
+		char *second = calls[i].text ? text : 0;
+
+		sprintf(path, calls[i].how == AT ? "%.0snone/%ld" : "%s/none/%ld", below, calls[i].native);
+		if (calls[i].how == PATH)
+			CALL(calls[i].native, calls[i].other, path, second, 0, 0);
+		else
+			CALL(calls[i].native, calls[i].other, calls[i].how == AT ? dir : watches, path, calls[i].how == SECOND ? 0x100 : 0, 0);
+	}
+}
 
 int main(int count, char **words)
 {
@@ -61,5 +94,6 @@ int main(int count, char **words)
 			}
 		}
 	}
+	try_all(words[1], path, out, dir);
 	return 0;
 }

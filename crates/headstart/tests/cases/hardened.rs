@@ -82,7 +82,7 @@ fn by(case: &Case, filter: &str, calls: &str, words: &[&str]) -> Ran {
 }
 
 /// A filter that refuses calls with an error.
-fn refusing(error: i32) -> String {
+pub(crate) fn refusing(error: i32) -> String {
     FILTER.replace("0x80000000", &format!("{:#x}", 0x50000 | error))
 }
 

@@ -77,6 +77,14 @@ fn what_a_32_bit_program_looks_up_is_what_a_64_bit_one_does() {
     };
     let (native, compat) = (recorded(&[]), recorded(&["32"]));
     assert!(native.len() > 1900, "{}", native.len());
+    let of_calls = native
+        .iter()
+        .filter(|(.., path)| path.starts_with("/none/"))
+        .count();
+    assert_eq!(
+        of_calls, 21,
+        "names that are not there, one for each call of `calls`"
+    );
     let missing: Vec<_> = native.symmetric_difference(&compat).take(5).collect();
     assert!(
         missing.is_empty(),

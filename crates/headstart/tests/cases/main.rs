@@ -10,6 +10,7 @@ mod crowded;
 mod deep_paths;
 mod encrypted;
 mod fair_shares;
+mod filtered_doctor;
 mod foreign_root;
 mod hard_links;
 mod hardened;

@@ -1,5 +1,5 @@
-//! A start that was learned on a compressed, read-only file system reads next to nothing after a replay: data,
-//! directories that it lists, names that are there and names that are not.
+//! A start that was learned where metadata is no page cache of a block device reads next to nothing after a replay:
+//! data, directories that it lists, names that are there and names that are not, however it asks for them.
 
 use crate::common::{Case, can_record};
 use headstart_system::testing::{LoopFs, Spec, can_mount, undisturbed};
@@ -52,10 +52,27 @@ for n in range(0, directories, 2):
     assert len(os.listdir(f'{root}/package{n:02}')) == files // directories
 ";
 
+/// Each module is asked for in another way.
+const ASK: &str = "import errno, os, stat, sys
+def refused(error, call, *arguments):
+    try: call(*arguments)
+    except OSError as refusal: assert refusal.errno == error, refusal
+    else: raise AssertionError(arguments)
+for n in range(2400):
+    path = f'{sys.argv[1]}/package{n % 40:02}/module{n:04}.py'
+    match n // 40 % 6:
+        case 0: refused(errno.EINVAL, os.readlink, path)
+        case 1: assert not os.access(path, os.X_OK)
+        case 2: refused(errno.EEXIST, os.mkdir, path)
+        case 3: refused(errno.EEXIST, os.open, path, os.O_CREAT | os.O_EXCL)
+        case 4: refused(errno.ENODATA, os.getxattr, path, 'user.none')
+        case 5: os.statvfs(path)
+";
+
 /// Read requests of a start without headstart, and of one after a replay.
-fn reads(spec: &Spec) -> (u64, u64) {
+fn reads(spec: &Spec, script: &str) -> (u64, u64) {
     let case = Case::new();
-    let script = case.write("start.py", START);
+    let script = case.write("start.py", script);
     let fs = RefCell::new(LoopFs::create(spec, fill).unwrap());
     let root = fs.borrow().mount_point();
     let command = ["python3", "-S", script.to_str().unwrap(), root.to_str().unwrap()];
@@ -95,7 +112,7 @@ fn at_most_a_twentieth_is_left_on_squashfs() {
         return;
     }
     for arguments in [&["-comp", "gzip"][..], &["-comp", "zstd", "-b", "1M"]] {
-        let (alone, _) = reads(&Spec::new("squashfs").mkfs(arguments));
+        let (alone, _) = reads(&Spec::new("squashfs").mkfs(arguments), START);
         assert!(alone > 500, "{alone}");
     }
 }
@@ -106,7 +123,7 @@ fn at_most_a_twentieth_is_left_on_erofs() {
         return;
     }
     for arguments in [&["-zlz4hc"][..], &["-zlz4hc", "-C65536"], &[]] {
-        let (alone, _) = reads(&Spec::new("erofs").mkfs(arguments));
+        let (alone, _) = reads(&Spec::new("erofs").mkfs(arguments), START);
         assert!(alone > 100, "{arguments:?}: {alone}");
     }
 }
@@ -177,4 +194,13 @@ fn links_that_are_read_are_not_followed() {
         assert_eq!(known[0]["prefetched"], false, "{known}");
         assert_eq!(known[0]["requests"], serde_json::json!([]), "{known}");
     }
+}
+
+#[test]
+fn at_most_a_twentieth_is_left_on_xfs_of_names_that_are_only_asked_for() {
+    if !can_record() || !can_mount() {
+        return;
+    }
+    let (alone, _) = reads(&Spec::new("xfs"), ASK);
+    assert!(alone > 60, "{alone}");
 }

@@ -1,6 +1,7 @@
 //! What this kernel offers to a recorder, for `headstart doctor`.
 
 use crate::kernel::bpf::{btf, load, missing, running_kernel, watched};
+use crate::kernel::tracefs;
 use headstart_model::trace::{Backend, Evidence};
 use libbpf_rs::MapType;
 use serde::{Deserialize, Serialize};
@@ -58,25 +59,28 @@ pub fn features() -> Features {
         });
         present
     };
-    let capability = missing::capability();
-    let lockdown = missing::lockdown();
-    let allowed = note(
-        "BPF permitted",
-        capability.is_none() && lockdown.is_none(),
-        &match (&capability, &lockdown) {
-            (Some((name, what)), _) => format!("{name} is missing ({what})"),
-            (None, Some(what)) => what.clone(),
-            (None, None) => "this process may load programs".into(),
-        },
-    );
+    let refusal = missing::capability()
+        .map(|(name, what)| format!("{name} is missing ({what})"))
+        .or_else(missing::lockdown)
+        .or_else(missing::filter);
+    let permitted = refusal.as_deref().unwrap_or("this process may load programs");
+    let allowed = note("BPF permitted", refusal.is_none(), permitted);
     let kernel = running_kernel();
     note("BPF type information", kernel.is_ok(), btf::VMLINUX);
     let ring = allowed && MapType::RingBuf.is_supported().unwrap_or(false);
     note(
         "BPF ring buffer",
         ring,
-        "events without loss of order (5.8 and later)",
+        match allowed {
+            true => "events without loss of order (5.8 and later)",
+            false => "not known: BPF is not permitted",
+        },
     );
+    let lacks = match ring {
+        true => "this kernel's BTF has no page cache event",
+        false => "this kernel has no BPF ring buffer",
+    };
+    let without = refusal.unwrap_or_else(|| lacks.into());
     let mut evidence = Vec::new();
     if let Ok(kernel) = &kernel {
         for (name, what) in TRACEPOINTS {
@@ -102,7 +106,7 @@ pub fn features() -> Features {
         true => watched::Programs::start()
             .map(drop)
             .map_err(|error| error.to_string()),
-        false => Err("there is no BPF ring buffer".into()),
+        false => Err(without.clone()),
     };
     note(
         "starts noticed by BPF",
@@ -112,13 +116,11 @@ pub fn features() -> Features {
             Err(why) => format!("the daemon cannot serve here, only `headstart run`: {why}"),
         },
     );
-    let tracefs = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
-    let tracefs = std::fs::read_to_string("/proc/filesystems").is_ok_and(|all| all.contains("tracefs"))
-        || tracefs
-            .iter()
-            .any(|path| std::path::Path::new(path).join("instances").exists());
-    note("tracefs", tracefs, "what records where BPF cannot");
+    let no_tracefs = tracefs::cannot_open().map(|why| why.to_string());
+    let what = no_tracefs.as_deref().unwrap_or("what records where BPF cannot");
+    let tracefs = note("tracefs", no_tracefs.is_none(), what);
     let root = rustix::process::geteuid().is_root();
+    let without = kernel.map_or_else(|error| error.to_string(), |_| without);
     let (chosen, because) = match evidence.first() {
         Some(best) if ring => (
             Some((Backend::Bpf, *best)),
@@ -130,14 +132,9 @@ pub fn features() -> Features {
             } else {
                 Evidence::Adds
             };
-            let why = match (kernel, capability, lockdown) {
-                (Err(error), ..) => error.to_string(),
-                (_, Some((name, _)), _) => format!("BPF needs {name}"),
-                (_, _, Some(what)) => what,
-                _ => "this kernel has no BPF ring buffer".into(),
-            };
-            (Some((Backend::Tracefs, evidence)), why)
+            (Some((Backend::Tracefs, evidence)), without)
         }
+        _ if root => (None, format!("{without}; and {}", no_tracefs.unwrap_or_default())),
         _ => (
             None,
             "BPF needs CAP_BPF and CAP_PERFMON, tracefs needs root: run as root".into(),

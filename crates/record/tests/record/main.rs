@@ -5,6 +5,7 @@
 
 mod activity;
 mod bpf;
+mod calls;
 mod early;
 mod leaves_nothing;
 mod namespaces;

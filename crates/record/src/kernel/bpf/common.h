@@ -9,7 +9,19 @@
 #define SB_NOUSER (1UL << 31)
 #define BDEVFS_MAGIC 0x62646576
 #define ENOENT 2
+#define ENXIO 6
+#define EACCES 13
+#define EEXIST 17
 #define ENOTDIR 20
+#define EISDIR 21
+#define EINVAL 22
+#define ETXTBSY 26
+#define EROFS 30
+#define ERANGE 34
+#define ELOOP 40
+#define ENODATA 61
+#define EOVERFLOW 75
+#define EOPNOTSUPP 95
 #define AT_FDCWD (-100)
 #define PF_EXITING 0x00000004
 #define PF_KTHREAD 0x00200000
@@ -19,15 +31,20 @@
 /* How each system call looks paths up or reads a file; 0: it does neither. */
 #define SYSCALLS 512
 #define LOOKUP_KIND 0x07	 /* kind of look-up, plus one; or one of the three of reads */
-#define LOOKUP_OF_LINK 3	 /* the kind of readlink(2) */
 #define LOOKUP_AT 0x08		 /* (directory, path, …) instead of (path, …) */
 #define LOOKUP_DESCRIPTOR 0x10	 /* (descriptor, …): no path */
-#define LOOKUP_ONLY_MISSING 0x20 /* success is seen elsewhere */
-#define LOOKUP_KERNEL_TEXT 0x40	 /* the path is in kernel memory */
-#define LOOKUP_MISSING 0x80
-/* In the table only: what is found is described behind the path, as by stat(2) or by statx(2). */
-#define LOOKUP_FILLS_STAT 0x40
-#define LOOKUP_FILLS_STATX 0x80
+#define LOOKUP_EXECUTES 0x20	 /* an execution: success is seen elsewhere */
+#define LOOKUP_CHANGES 0x40	 /* success makes the name or removes it */
+#define LOOKUP_SECOND 0x80	 /* (…, path, …): not relative to the first argument */
+/* Two of these that never stand together: what is found is described behind the path, as by stat(2) or by statx(2). */
+#define LOOKUP_FLAGS 0xe0
+#define LOOKUP_FILLS_STAT (LOOKUP_EXECUTES | LOOKUP_CHANGES)
+#define LOOKUP_FILLS_STATX (LOOKUP_EXECUTES | LOOKUP_SECOND)
+#define LOOKUP_KERNEL_TEXT 0x100 /* the path is in kernel memory */
+#define LOOKUP_MISSING 0x200
+
+#define LOOKUP_STAT 2 /* a kind of look-up, plus one */
+#define LOOKUP_LINK 3
 
 #define READ_COUNTED 5	/* (descriptor, …, bytes, …) */
 #define READ_VECTOR 6	/* (descriptor, vector, its length, …) */

@@ -22,7 +22,7 @@ __noinline int made_by_read(u64 mapping, u64 index)
 	u64 start;
 
 	if ((how & LOOKUP_KIND) < READ_COUNTED)
-		return !!(how & LOOKUP_ONLY_MISSING);
+		return !!(how & LOOKUP_EXECUTES);
 	if (!asks_for(task, regs, abi, how, index, &start))
 		return 0;
 	file = read_file(task, regs, abi, how);

@@ -33,6 +33,13 @@ pub(crate) fn lockdown() -> Option<String> {
         .then(|| "it is locked down to confidentiality".to_owned())
 }
 
+/// What refuses bpf(2) where the capabilities allow it, and the way out.
+pub(crate) fn filter() -> Option<String> {
+    headstart_system::features::is_bpf_filtered().then(|| {
+        "a filter of system calls (seccomp) refuses bpf(2): have it let that pass (podman and docker: --security-opt seccomp=unconfined)".into()
+    })
+}
+
 /// The effective capabilities of this process.
 fn effective() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;

@@ -120,14 +120,14 @@ static __always_inline int read_done(const struct pt_regs *regs, u32 abi, u32 ho
  * Whether a call that describes what it has found describes a symbolic link: then it did not follow it, as
  * readlink(2) does not.
  */
-static __always_inline bool describes_link(const struct pt_regs *regs, u32 abi, u32 how)
+static __always_inline bool describes_link(const struct pt_regs *regs, u32 abi, u32 how, u32 fills)
 {
 	u64 at;
 	u16 mode = 0;
 
-	if (how & LOOKUP_FILLS_STATX)
+	if (fills == LOOKUP_FILLS_STATX)
 		at = syscall_argument(regs, 4, abi) + STATX_MODE;
-	else if (how & LOOKUP_FILLS_STAT)
+	else if (fills == LOOKUP_FILLS_STAT)
 		at = syscall_argument(regs, how & LOOKUP_AT ? 2 : 1, abi) + (abi == COMPAT ? COMPAT_MODE : NATIVE_MODE);
 	else
 		return false;
@@ -135,10 +135,38 @@ static __always_inline bool describes_link(const struct pt_regs *regs, u32 abi, 
 	return (mode & S_IFMT) == S_IFLNK;
 }
 
+#define ERROR(number) (1ULL << (number))
+
+/*
+ * What a call has found out about its path: LOOKUP_MISSING, or how it was looked up; 0: nothing that a later
+ * start finds again. Of errors count those that come of what the name stands for. EPERM and ENOSYS do not: a
+ * filter of system calls returns them, and then nothing was looked up. Where a directory may not be searched
+ * (EACCES), the name is not known either; a replay then asks in vain.
+ */
+static __always_inline u32 looked_up(u32 how, long ret)
+{
+	u64 there = ERROR(ENXIO) | ERROR(EACCES) | ERROR(EEXIST) | ERROR(EISDIR) | ERROR(ETXTBSY) | ERROR(EROFS) |
+		    ERROR(ERANGE) | ERROR(ELOOP) | ERROR(ENODATA);
+
+	if (ret == -ENOENT || ret == -ENOTDIR)
+		return how | LOOKUP_MISSING;
+	if (ret >= 0)
+		return how & (LOOKUP_EXECUTES | LOOKUP_CHANGES) ? 0 : how;
+	/* Where a name could not be made, other errors than this one say that it is not there. */
+	if (how & LOOKUP_CHANGES)
+		there = ERROR(EEXIST);
+	/* What is no link (realpath(3) asks of each directory). Elsewhere an argument may be wrong. */
+	else if ((how & LOOKUP_KIND) == LOOKUP_LINK)
+		there |= ERROR(EINVAL);
+	if ((ret > -64 && there >> -ret & 1) || ret == -EOVERFLOW || ret == -EOPNOTSUPP)
+		return (how & ~LOOKUP_KIND) | LOOKUP_STAT;
+	return 0;
+}
+
 SEC("tp_btf/sys_exit")
 int BPF_PROG(sys_exit, struct pt_regs *regs, long ret)
 {
-	u32 number = syscall_number(regs), abi, how, table;
+	u32 number = syscall_number(regs), abi, how, fills;
 	int descriptor = AT_FDCWD;
 	u64 text = 0;
 
@@ -153,20 +181,18 @@ int BPF_PROG(sys_exit, struct pt_regs *regs, long ret)
 		ret = (s32)ret;
 	if ((how & LOOKUP_KIND) >= READ_COUNTED)
 		return ret > 0 ? read_done(regs, abi, how, ret) : 0;
-	table = how;
-	how &= ~(LOOKUP_FILLS_STAT | LOOKUP_FILLS_STATX);
-	if (ret == -ENOENT || ret == -ENOTDIR)
-		how |= LOOKUP_MISSING;
-	else if (ret < 0 || how & LOOKUP_ONLY_MISSING)
+	fills = how & LOOKUP_FLAGS;
+	if (fills == LOOKUP_FILLS_STAT || fills == LOOKUP_FILLS_STATX)
+		how &= ~LOOKUP_FLAGS;
+	how = looked_up(how, ret);
+	if (!how || !current_is_wanted())
 		return 0;
-	if (!current_is_wanted())
-		return 0;
-	if (!(how & LOOKUP_MISSING) && describes_link(regs, abi, table))
-		how = (how & ~LOOKUP_KIND) | LOOKUP_OF_LINK;
+	if (ret == 0 && describes_link(regs, abi, how, fills))
+		how = (how & ~LOOKUP_KIND) | LOOKUP_LINK;
 	if (how & (LOOKUP_AT | LOOKUP_DESCRIPTOR))
 		descriptor = syscall_argument(regs, 0, abi);
 	if (!(how & LOOKUP_DESCRIPTOR)) {
-		text = syscall_argument(regs, how & LOOKUP_AT ? 1 : 0, abi);
+		text = syscall_argument(regs, how & (LOOKUP_AT | LOOKUP_SECOND) ? 1 : 0, abi);
 		if (!text)
 			return 0;
 	} else if (how & LOOKUP_MISSING) {

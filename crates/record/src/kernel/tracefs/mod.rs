@@ -60,6 +60,11 @@ const TIMES_LARGER: usize = 8;
 /// The most bytes of all buffers.
 const BUFFERS_MAX: usize = 16 << 20;
 
+/// Why this process cannot open tracefs; `None` if it can.
+pub(crate) fn cannot_open() -> Option<RecordError> {
+    dir::open_root().err()
+}
+
 /// The back-end, attached and running.
 pub(crate) fn start(options: &Options) -> Result<Box<dyn Backend>, RecordError> {
     Ok(Box::new(Tracefs::start(options)?))
