@@ -84,6 +84,11 @@ pub fn cachestat() -> Available {
     system_call(crate::sys::SYS_CACHESTAT, (6, 5))
 }
 
+/// The same without a look at why not, which a start has no use for.
+pub fn has_cachestat() -> bool {
+    ![libc::ENOSYS, libc::EPERM].contains(&crate::sys::probe(crate::sys::SYS_CACHESTAT))
+}
+
 /// Whether a filter of system calls refuses bpf(2) to this process, which has the capability for it.
 pub fn is_bpf_filtered() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

@@ -41,7 +41,7 @@ impl ReadAhead {
     /// begun.
     pub fn new() -> io::Result<ReadAhead> {
         let ring = IoUring::new(MOST_RANGES as u32)?;
-        if !features::cachestat().yes() {
+        if !features::has_cachestat() {
             return Err(io::ErrorKind::Unsupported.into());
         }
         Ok(ReadAhead {
