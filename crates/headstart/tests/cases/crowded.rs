@@ -223,6 +223,8 @@ daemon=$!
 said() { while read -r what count; do case "$what" in rchar:) echo "$1 $count";; esac; done </proc/$daemon/io; }
 start() { sync "$D/fs/file"; for file in cat file; do dd of="$D/fs/$file" oflag=nocache conv=notrunc,fdatasync count=0 status=none; done; "$D/fs/cat" "$D/fs/file" >/dev/null; sleep 1; }
 n=0; until "$H" status | grep -q fs/cat || [ $n -gt 60 ]; do start; n=$((n + 1)); done
+# Measuring the device reads all of it, and again if somebody else has read it meanwhile.
+n=0; until grep -q '"measured_unix_ns": *[1-9]' "$D"/state/devices/*.json || [ $n -gt 60 ]; do start; n=$((n + 1)); done
 start
 said begun
 for i in 1 2 3 4 5; do start; done
