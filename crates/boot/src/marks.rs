@@ -136,4 +136,14 @@ mod tests {
             assert!(add(&run, bad).is_err(), "{bad:?}");
         }
     }
+
+    #[test]
+    fn marks_without_end_are_refused_and_read_in_part() {
+        let dir = tempfile::tempdir().unwrap();
+        let line = "1 x\n";
+        std::fs::write(dir.path().join(FILE), line.repeat(MOST as usize)).unwrap();
+        let error = add(dir.path(), "one-more").unwrap_err().to_string();
+        assert!(error.contains("takes no more"), "{error}");
+        assert_eq!(read(dir.path()).len(), MOST as usize / line.len());
+    }
 }

@@ -106,6 +106,11 @@ mod tests {
             stages,
             named(&[(10, "local-fs"), (50, "login"), (70, "mine"), (90, "session")])
         );
+        let many = (0..5000).map(|at| (at, format!("mark-{at}"))).collect();
+        assert_eq!(
+            merge(many, Sessions::default(), Vec::new()).len(),
+            limits::MARKS - 1
+        );
         let marks = marks(&stages, 20);
         assert_eq!(
             marks.iter().map(|m| m.time_ns).collect::<Vec<_>>(),

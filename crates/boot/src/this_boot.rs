@@ -3,6 +3,7 @@
 
 use anyhow::Result;
 use headstart_model::Key;
+use headstart_model::key::BOOTS;
 use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
@@ -14,7 +15,7 @@ pub const RUN: &str = "/run/headstart";
 
 /// The key that boots are known by.
 pub fn key() -> Result<Key> {
-    Ok(Key::new("boot")?)
+    Ok(Key::new(BOOTS)?)
 }
 
 /// This boot, as the kernel names it.

@@ -385,6 +385,18 @@ mod tests {
     }
 
     #[test]
+    fn what_cannot_be_written_is_told_before_it_is_made() {
+        let dir = tempfile::tempdir().unwrap();
+        for good in [dir.path().join("new"), PathBuf::from("/dev/null")] {
+            check_output(&good).unwrap();
+        }
+        for bad in [dir.path().to_owned(), dir.path().join("none/new")] {
+            assert!(check_output(&bad).is_err(), "{}", bad.display());
+        }
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
     fn an_error_leaves_the_old_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("d");

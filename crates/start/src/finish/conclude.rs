@@ -123,7 +123,9 @@ fn longest_wait_ms(outcomes: &[Outcome]) -> u32 {
 /// Notes at the program's file what leads to what starts need first, and a boot, which begins with nothing in
 /// memory.
 fn note_way(store: &Store, key: &KeyDir) {
-    let boot = Key::new("boot").map(|key| store.key(&key)).ok();
+    let boot = Key::new(headstart_model::key::BOOTS)
+        .map(|key| store.key(&key))
+        .ok();
     let of_boot = boot.map_or([None, None], |boot| [boot.start_path(), boot.guard_path()]);
     let paths = of_boot
         .into_iter()

@@ -158,3 +158,39 @@ fn a_key_that_is_being_made_is_still_to_be_found() {
     .unwrap();
     assert_eq!(look(), (1, true));
 }
+
+#[test]
+fn a_link_in_the_place_of_a_keys_directory_is_not_followed() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::new(dir.path().join("state"));
+    let kept = store.key(&Key::new("k").unwrap());
+    let elsewhere = dir.path().join("elsewhere");
+    std::fs::create_dir(&elsewhere).unwrap();
+    std::fs::write(elsewhere.join("profile"), "somebody's").unwrap();
+    std::fs::create_dir_all(kept.path().parent().unwrap()).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, kept.path()).unwrap();
+    let Loaded::Damaged(why) = kept.profile() else {
+        panic!("it was read")
+    };
+    assert!(why.contains("is no directory"), "{why}");
+    assert!(kept.lock().is_err() && kept.forget().is_err());
+    assert_eq!(std::fs::read(elsewhere.join("profile")).unwrap(), b"somebody's");
+    assert_eq!(
+        std::fs::read_dir(&elsewhere).unwrap().count(),
+        1,
+        "nothing was made there"
+    );
+}
+
+#[test]
+fn what_is_no_file_is_moved_aside_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let kept = Store::new(dir.path().join("state")).key(&Key::new("k").unwrap());
+    drop(kept.lock().unwrap());
+    std::fs::create_dir(kept.path().join("plan")).unwrap();
+    let Loaded::Damaged(why) = kept.plan() else {
+        panic!("it was read")
+    };
+    assert!(why.contains("plan.damaged"), "{why}");
+    assert!(matches!(kept.plan(), Loaded::None));
+}

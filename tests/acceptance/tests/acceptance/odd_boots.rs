@@ -31,6 +31,19 @@ fn mode(state: &State) -> Result<Mode> {
     Ok(state.outcome.as_ref().context("an outcome")?.mode)
 }
 
+/// What a boot left, which taught, and after the first one was read ahead.
+fn served(boots: &mut Boots, boot: u32) -> Result<State> {
+    let state = boots.state()?;
+    assert!(
+        state.armed && state.profile && state.plan,
+        "{boot}: {}",
+        state.last
+    );
+    let expected = if boot == 1 { Mode::Record } else { Mode::Replay };
+    assert_eq!(mode(&state)?, expected, "{boot}: {}", state.last);
+    Ok(state)
+}
+
 #[test]
 fn case_04_a_boot_whose_jobs_never_end_teaches_and_the_next_ones_are_read_ahead() -> Result<()> {
     let mut boots = boots()?;
@@ -39,14 +52,7 @@ fn case_04_a_boot_whose_jobs_never_end_teaches_and_the_next_ones_are_read_ahead(
     boots.shell(ENOUGH)?;
     for boot in 1..=4 {
         boots.boot()?;
-        let state = boots.state()?;
-        assert!(
-            state.armed && state.profile && state.plan,
-            "{boot}: {}",
-            state.last
-        );
-        let expected = if boot == 1 { Mode::Record } else { Mode::Replay };
-        assert_eq!(mode(&state)?, expected, "{boot}: {}", state.last);
+        let state = served(&mut boots, boot)?;
         assert!(state.last.contains("\"took_ns\": null"), "{boot}: {}", state.last);
         assert!(
             state.last.contains("the machine was shut down"),
@@ -77,14 +83,7 @@ fn a_boot_that_ends_as_soon_as_it_is_up_is_no_failure() -> Result<()> {
     boots.shell(BRIEF)?;
     for boot in 1..=3 {
         boots.boot()?;
-        let state = boots.state()?;
-        assert!(
-            state.armed && state.profile && state.plan,
-            "{boot}: {}",
-            state.last
-        );
-        let expected = if boot == 1 { Mode::Record } else { Mode::Replay };
-        assert_eq!(mode(&state)?, expected, "{boot}: {}", state.last);
+        served(&mut boots, boot)?;
     }
     Ok(())
 }
