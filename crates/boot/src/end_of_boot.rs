@@ -248,6 +248,7 @@ impl End {
     }
 
     fn try_to_ask(&mut self, manager: &mut Manager) -> io::Result<()> {
+        let had_finished = self.finished_ns.is_some();
         self.finished_ns = match self.finished_ns {
             None => manager.finished_ns()?,
             at => at,
@@ -259,8 +260,10 @@ impl End {
             .told
             .as_ref()
             .is_none_or(|(at, _)| at.elapsed() >= KNOW_EVERY);
-        if self.has_basics && self.finished_ns.is_none() && is_due {
-            let stages = stages::stages(manager, None, self.sessions().0, marks::read(Path::new(RUN)))?;
+        let is_new = self.finished_ns.is_some() && !had_finished;
+        if self.has_basics && (is_new || self.finished_ns.is_none() && is_due) {
+            let (finished_ns, sessions) = (self.finished_ns, self.sessions().0);
+            let stages = stages::stages(manager, finished_ns, sessions, marks::read(Path::new(RUN)))?;
             let began_ns = manager.began_ns()?;
             self.told = Some((Instant::now(), SystemdReport { began_ns, stages }));
         }
@@ -289,16 +292,25 @@ impl End {
     /// This process is told to end: asks systemd for the last time. Where that is gone the machine is about
     /// to be.
     pub fn is_told(&mut self) {
-        if let Ok(mut manager) = self.manager() {
-            self.poll_manager(&mut manager);
-            self.is_stopped_alone = !self.is_shut_down;
-        }
+        let answer = self
+            .manager()
+            .and_then(|mut manager| self.try_to_ask(&mut manager));
+        self.note_last_answer(answer);
         if self.refused.is_some() {
             let signs = BootSigns::of_now();
             self.note_signs(signs, marks::monotonic_ns());
             self.is_stopped_alone = !signs.is_closed;
         }
         self.is_shut_down = true;
+    }
+
+    /// Notes what systemd answered when it was asked for the last time. It takes connections for as long as its
+    /// socket is there, and may be gone before it answers: then it does not go on.
+    fn note_last_answer(&mut self, answer: io::Result<()>) {
+        self.is_stopped_alone = answer.is_ok() && !self.is_shut_down;
+        if let Err(error) = answer {
+            self.cannot_ask(&error);
+        }
     }
 
     /// Whether the boot has ended. What has happened so far is asked for once in a while until it is up; then

@@ -53,6 +53,8 @@ impl Boot<'_> {
             }
             .into(),
         );
+        // First of all: it may be gone soon.
+        let (mut unfit, times, up_ns) = self.ask_systemd(end);
         let start = std::mem::replace(&mut self.start, Start::new(Decision::Record));
         let over = start.end(true, was_exact);
         let stopped = over.replayed.as_ref().and_then(|it| it.report.stopped.as_ref());
@@ -60,7 +62,6 @@ impl Boot<'_> {
             self.notes
                 .add(format!("the replay stopped before its end: {why}"));
         }
-        let (mut unfit, times, up_ns) = self.ask_systemd(end);
         let waited_ns = up_ns.map_or(0, |_| end.waited().as_nanos() as u64);
         self.last.waited_ns = waited_ns;
         if self.is_left_alone() {

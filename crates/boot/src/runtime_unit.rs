@@ -53,11 +53,13 @@ fn write(root: &Path, since: &str, is_writable: bool) -> io::Result<()> {
     }
 }
 
-/// Has the process that serves this boot, if it is still there, told that the machine is shut down while systemd still answers it: a machine
-/// that is shut down as soon as it is up is no failure. systemd wants `$` written twice.
+/// Has the process that serves this boot, if it is still there, told that the machine is shut down while
+/// systemd still answers it: a machine that is shut down as soon as it is up is no failure. A second at most is
+/// left to it, for it asks systemd first, and keeps what it has learned. systemd wants `$` written twice.
 fn at_shutdown(process: u32) -> String {
     format!(
-        "ExecStop=-/bin/sh -c 'read name </proc/{process}/comm && case $$name in headstart*) kill {process} ;; esac'\n"
+        "ExecStop=-/bin/sh -c 'read name </proc/{process}/comm && case $$name in headstart*) kill {process}; \
+        for try in 1 2 3 4 5 6 7 8 9 10; do [ -e /proc/{process} ] || break; sleep 0.1; done ;; esac'\n"
     )
 }
 
@@ -94,7 +96,7 @@ mod tests {
             text.contains(" since the initramfs (") && text.contains("\nExecStart=\n"),
             "{text}"
         );
-        let told = format!("kill {} ;;", std::process::id());
+        let told = format!("kill {}; for ", std::process::id());
         assert!(text.ends_with("esac'\n") && text.contains(&told), "{text}");
         let barrier = std::fs::read_link(units.join("headstart-barrier.service")).unwrap();
         assert_eq!(barrier, Path::new("/dev/null"));

@@ -123,6 +123,24 @@ fn a_boot_is_good_that_was_up_and_is_shut_down_in_good_order() {
 }
 
 #[test]
+fn systemd_that_is_gone_before_it_answers_does_not_go_on() {
+    let up = || End {
+        has_basics: true,
+        ..End::new(Instant::now())
+    };
+    let mut end = up();
+    end.note_last_answer(Err(io::ErrorKind::ConnectionReset.into()));
+    end.is_shut_down = true;
+    assert!(end.is_whole(), "it took the connection, and was gone");
+    let mut end = up();
+    end.note_last_answer(Ok(()));
+    end.is_shut_down = true;
+    assert!(!end.is_whole(), "it told nothing of a shutdown");
+    end.note_last_answer(Ok(()));
+    assert!(end.is_whole(), "it told of one");
+}
+
+#[test]
 fn where_systemd_refuses_to_answer_it_is_asked_once_and_signs_tell() {
     let mut end = End::new(Instant::now());
     let refusal = io::Error::new(io::ErrorKind::PermissionDenied, "SELinux policy denies access");
