@@ -65,8 +65,8 @@ pub struct Rules {
     pub named: NamedFiles,
     /// Why the start teaches nothing, where something else than its trace tells.
     pub unfit: Option<String>,
-    /// Memory that the next replay may fill, bytes; `None` for a share of what is available now, less what starts
-    /// of the key need.
+    /// Memory that the next replay may fill, bytes; `None` for a share of what is available now, less what
+    /// starts of the key need.
     pub budget: Option<u64>,
     /// How it goes without a replay, where that is known.
     pub alone: Option<Alone>,
@@ -276,7 +276,7 @@ impl Finished<'_> {
         // First what it is learned from: a profile whose trace and outcome cannot be kept (a full disk) could
         // not be explained.
         lock.add_trace(&trace)?;
-        lock.add_outcome(&outcome)?;
+        let name = lock.add_outcome(&outcome)?;
         let outcomes = lock.dir().outcomes(|line| notes.add(line));
         let mut due = NextRecording {
             bridges_nothing: self.bridges_nothing(before),
@@ -299,7 +299,11 @@ impl Finished<'_> {
                     self.rules.record_every,
                 );
                 let planned = self.plan(before, &profile, facts, &metadata, &outcomes, notes);
-                lock.save_profile(&profile)?;
+                if let Err(error) = lock.save_profile(&profile) {
+                    outcome.not_learned = Some(format!("what it teaches cannot be kept: {error}"));
+                    lock.correct_outcome(&name, &outcome)?;
+                    return Err(error.into());
+                }
                 planned.map(|new| (true, new))
             }
             Err(why) => {
@@ -401,7 +405,8 @@ impl Finished<'_> {
 /// The signals by which a program is asked to end: SIGHUP, SIGINT and SIGTERM. Others tell of a failure.
 const ASKED_TO_END: [i32; 3] = [1, 2, 15];
 
-/// SIGPIPE: whoever read what the program writes has read enough, as `head` does, and will do so the next time.
+/// SIGPIPE: whoever read what the program writes has read enough, as `head` does, and will do so the next
+/// time.
 const CLOSED_PIPE: i32 = 13;
 
 /// Why a start teaches nothing that the trace alone does not tell. A signal may have come at any moment of

@@ -98,7 +98,8 @@ impl KeyDir {
         path_of("profile", Kind::Profile).or_else(|| path_of("plan", Kind::Plan))
     }
 
-    /// Fails where a link stands in the place of the directory: in the root of an image, or a user's state, it could lead anywhere.
+    /// Fails where a link stands in the place of the directory: in the root of an image, or a user's state,
+    /// it could lead anywhere.
     fn check_directory(&self) -> Result<(), StoreError> {
         match std::fs::symlink_metadata(&self.path) {
             Ok(facts) if !facts.is_dir() => Err(StoreError::NoDirectory(self.path.clone())),
@@ -367,10 +368,20 @@ impl KeyLock {
         self.write(&name, &trace.to_bytes()?)
     }
 
-    /// Adds an outcome.
-    pub fn add_outcome(&self, outcome: &Outcome) -> Result<(), StoreError> {
+    /// Adds an outcome. Returns the file's name.
+    pub fn add_outcome(&self, outcome: &Outcome) -> Result<String, StoreError> {
         let name = self.dir.next_name("outcome", outcome.started_unix_ns);
-        self.write(&name, &outcome.to_bytes()?)
+        self.write(&name, &outcome.to_bytes()?)?;
+        Ok(name)
+    }
+
+    /// Has an outcome that was added say something else; without room for that it is removed.
+    pub fn correct_outcome(&self, name: &str, outcome: &Outcome) -> Result<(), StoreError> {
+        let corrected = outcome
+            .to_bytes()
+            .map_err(StoreError::from)
+            .and_then(|bytes| self.write(name, &bytes));
+        corrected.or_else(|_| self.remove(name))
     }
 
     /// Removes what exceeds the limits on one key; the trace `keep` goes by its age only. What is of the

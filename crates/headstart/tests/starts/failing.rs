@@ -4,6 +4,7 @@ use crate::common::{
     Case, GIVE_UP, Holding, can_record, eventually, for_anybody, is_root, process_state, run_words, signal,
     workers,
 };
+use headstart_system::testing::{Mounted, can_mount};
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
@@ -35,6 +36,30 @@ fn a_start_whose_recorder_came_late_teaches_nothing() {
     assert_eq!(outcomes.len(), 2, "{outcomes:?}");
     let why = outcomes[1]["not_learned"].as_str().unwrap();
     assert!(why.contains("released before its recorder was ready"), "{why}");
+}
+
+#[test]
+fn a_start_whose_profile_cannot_be_kept_is_not_said_to_be_learned() {
+    if !can_record() || !can_mount() {
+        return;
+    }
+    let case = Case::new();
+    let data = case.write("data", vec![7; 1 << 20]);
+    let script = format!("cat {} >/dev/null", data.display());
+    assert_eq!(case.run("k", &["sh", "-c", &script]).code(), 0);
+    let is_profile = |path: &PathBuf| path.ends_with("profile");
+    let profile = contents(&case.state()).into_keys().find(is_profile).unwrap();
+    // What something is mounted on is not replaced.
+    let mounted = Mounted::new(&["--bind", profile.to_str().unwrap()], &profile).unwrap();
+    let ran = case.run("k", &["sh", "-c", &script]);
+    assert!(ran.code() == 0 && ran.err.contains("cannot"), "{}", ran.err);
+    drop(mounted);
+    let status = case.json(&["status", "k", "--json"]);
+    let outcomes = status["outcomes"].as_array().unwrap();
+    assert_eq!(outcomes.len(), 2, "{outcomes:?}");
+    assert_eq!(outcomes[0]["not_learned"], serde_json::Value::Null);
+    let why = outcomes[1]["not_learned"].as_str().unwrap();
+    assert!(why.starts_with("what it teaches cannot be kept: "), "{why}");
 }
 
 #[test]

@@ -84,7 +84,9 @@ pub struct Mounted(PathBuf);
 impl Mounted {
     /// Runs mount(8) with the arguments and, last, the mount point, which is made if it is missing.
     pub fn new(arguments: &[&str], point: &Path) -> io::Result<Mounted> {
-        std::fs::create_dir_all(point)?;
+        if !point.is_file() {
+            std::fs::create_dir_all(point)?;
+        }
         run(Command::new("mount").args(arguments).arg(point))?;
         Ok(Mounted(point.into()))
     }
@@ -235,8 +237,8 @@ impl Drop for LoopDevice {
     }
 }
 
-/// Unmounts; it fails where something uses it for longer than five seconds. An indexer may look at it just now, or
-/// a process that is about to end.
+/// Unmounts; it fails where something uses it for longer than five seconds. An indexer may look at it just
+/// now, or a process that is about to end.
 pub fn unmount(point: &Path) -> io::Result<()> {
     for _ in 0..100 {
         if run(Command::new("umount").arg(point)).is_ok() {
