@@ -4,7 +4,8 @@
 use anyhow::{Result, bail};
 use clap::{Parser, Subcommand};
 use headstart_layout::{
-    Bounds, State, apply_to, failed_text, items_text, kept_text, order_text, orders, status, underway,
+    Bounds, LayoutResult, State, apply_to, failed_text, items_text, kept_text, order_text, orders, status,
+    underway,
 };
 use headstart_start::progress::Progress;
 use headstart_start::{complain, now_unix_ns, store};
@@ -77,6 +78,10 @@ fn run(args: Args, state: Option<PathBuf>) -> Result<()> {
     if !failed.is_empty() {
         let why: Vec<String> = failed.iter().map(failed_text).collect();
         bail!("{}", why.join("; "));
+    }
+    let is_stopped = |kept: &LayoutResult| kept.state == State::Stopped && kept.why.is_none();
+    if rest.iter().any(is_stopped) {
+        bail!("stopped before all files were in order: run it again to go on");
     }
     Ok(())
 }

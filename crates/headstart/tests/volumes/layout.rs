@@ -4,10 +4,11 @@ use headstart_model::Key;
 use headstart_store::Store;
 use headstart_system::testing::numbered::{backwards, contents, path};
 use headstart_system::testing::{LoopFs, Process, Spec, can_mount};
+use rustix::process::{Pid, Signal};
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const FILES: u64 = 40;
 const BYTES: u64 = 200_000;
@@ -116,6 +117,37 @@ fn killed_at_any_moment_it_leaves_every_file_whole_and_no_room_taken() {
     let text = disk.run(&["apply", "--force"]);
     assert!(text.contains(": complete"), "{text}");
     disk.check();
+}
+
+#[test]
+fn one_that_is_stopped_fails_and_the_next_goes_on() {
+    if !can_mount() {
+        return;
+    }
+    let disk = Disk::new();
+    let mut apply = disk.layout(&["apply", "--force", "--rate", "1M"]);
+    let child = apply
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let begun = Instant::now();
+    while !disk.run(&["status"]).contains(": files are being moved") {
+        assert!(begun.elapsed() < Duration::from_secs(30), "nothing is moved");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    rustix::process::kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let (text, error) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    assert!(text.contains(": stopped when asked to"), "{text}{error}");
+    assert!(
+        output.status.code() == Some(1) && error.contains("run it again to go on"),
+        "{output:?}"
+    );
+    assert!(disk.run(&["apply", "--force"]).contains(": complete"));
 }
 
 #[test]
