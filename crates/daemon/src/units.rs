@@ -1,5 +1,6 @@
 //! The daemon's units, as packages install them, and whether the daemon runs.
 
+use headstart_system::container;
 use serde::Serialize;
 use std::path::Path;
 
@@ -99,8 +100,7 @@ const BTF: &str = "/sys/kernel/btf/vmlinux";
 
 /// Where systemd leaves the units out, or the daemon ends at once, and nothing is said: why.
 fn left_out() -> Option<&'static str> {
-    let marks = ["/run/systemd/container", "/run/.containerenv", "/.dockerenv"];
-    if marks.iter().any(|mark| Path::new(mark).exists()) {
+    if container::manager().is_some() || container::is_initial_pid_namespace().is_ok_and(|is| !is) {
         return Some("does not run in containers: servers.md of the guide says what does");
     }
     // It may lack more; the daemon says what when it ends.

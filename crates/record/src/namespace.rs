@@ -8,10 +8,6 @@
 
 use crate::error::RecordError;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
-
-/// The inode number of the initial pid namespace (`PROC_PID_INIT_INO`, include/linux/proc_ns.h).
-const INITIAL: u64 = 0xEFFF_FFFC;
 
 /// By how many levels the pid namespace that /proc shows lies above this process's own; 0 if it is the same.
 ///
@@ -30,8 +26,7 @@ fn levels(status: &str) -> u64 {
 
 /// Whether this process is in the initial pid namespace, so that its numbers are the kernel's.
 pub(crate) fn is_initial() -> Result<bool, RecordError> {
-    let own = fs::metadata("/proc/self/ns/pid").map_err(|source| RecordError::NoProc { source })?;
-    Ok(own.ino() == INITIAL)
+    headstart_system::container::is_initial_pid_namespace().map_err(|source| RecordError::NoProc { source })
 }
 
 #[cfg(test)]

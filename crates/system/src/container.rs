@@ -2,7 +2,8 @@
 //! record in it.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// What made a container: what it calls itself, and how a container is made in which headstart records.
@@ -14,8 +15,8 @@ pub struct Manager {
     line: &'static str,
     /// What has it made without a user namespace.
     without_users: &'static str,
-    /// What has it made without a filter of system calls, where the line lets bpf(2) pass with the capabilities
-    /// in newer versions only.
+    /// What has it made without a filter of system calls, where the line lets bpf(2) pass with the
+    /// capabilities in newer versions only.
     without_filter: Option<&'static str>,
 }
 
@@ -76,8 +77,8 @@ pub const MANAGERS: [Manager; 3] = [
     },
 ];
 
-/// Whether a filter refuses BPF where the capabilities allow it. In a user namespace that cannot be told: there
-/// the kernel refuses it too.
+/// Whether a filter refuses BPF where the capabilities allow it. In a user namespace that cannot be told:
+/// there the kernel refuses it too.
 fn is_filtered() -> bool {
     !is_user_namespace() && crate::features::is_bpf_filtered()
 }
@@ -85,6 +86,15 @@ fn is_filtered() -> bool {
 /// Whether this process is in a user namespace of its own, whose root has no rights over the kernel.
 pub fn is_user_namespace() -> bool {
     std::fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| !covers_all(&map))
+}
+
+/// The inode number of the initial pid namespace (`PROC_PID_INIT_INO`, include/linux/proc_ns.h).
+const INITIAL_PIDS: u64 = 0xEFFF_FFFC;
+
+/// Whether this process is in the initial pid namespace, so that its numbers are the kernel's. In containers
+/// it is not, whether or not they leave a file that says what made them.
+pub fn is_initial_pid_namespace() -> io::Result<bool> {
+    Ok(std::fs::metadata("/proc/self/ns/pid")?.ino() == INITIAL_PIDS)
 }
 
 /// Whether a map of user numbers is that of the initial user namespace: all 2^32 - 1, as they are.

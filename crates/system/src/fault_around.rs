@@ -7,6 +7,7 @@
 //! in time; and if both were killed, by the next start of headstart, for the number that was there is kept in
 //! `/run` meanwhile. Another boot begins with the kernel's own number.
 
+use crate::container::is_initial_pid_namespace;
 use crate::launch::fork_for_system_calls;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, flock, fstatfs, open, openat, statat, unlink};
@@ -17,7 +18,7 @@ use std::ffi::CStr;
 use std::fs::DirBuilder;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::time::{Duration, Instant};
 
 /// Where debugfs is mounted, if it is, and what it has there.
@@ -30,9 +31,6 @@ const DEBUGFS: i64 = 0x6462_6720;
 /// What is kept meanwhile, for the next start of headstart.
 const RUN: &str = "/run/headstart";
 const KEPT: &CStr = c"/run/headstart/fault-around";
-
-/// The inode number of the initial pid namespace (`PROC_PID_INIT_INO`, include/linux/proc_ns.h).
-const INITIAL_PIDS: u64 = 0xEFFF_FFFC;
 
 /// More is refused by the kernel on every architecture: 512 pages of 64 KiB.
 const MOST: u64 = 32 << 20;
@@ -181,8 +179,7 @@ fn open_alone() -> io::Result<Knob> {
 
 /// The number's file, from the machine itself.
 fn open_of_machine() -> io::Result<Knob> {
-    let own = std::fs::metadata("/proc/self/ns/pid")?;
-    if own.ino() != INITIAL_PIDS {
+    if !is_initial_pid_namespace()? {
         return Err(io::Error::other(
             "in a container the machine's knobs are left alone",
         ));
