@@ -100,7 +100,14 @@ fn why_none(statuses: &[KeyStatus]) -> String {
         (_, false) => "it is disabled".to_owned(),
         (Some(bypass), _) => bypass.why.clone(),
         (None, _) if status.plan.is_none() && status.outcomes.len() > 1 => {
-            "no plan could be made of its starts, or kept: the log in the state directory says why".to_owned()
+            let last = status.outcomes.last();
+            match last.and_then(|outcome| outcome.not_learned.as_ref()) {
+                Some(why) => format!("its last start taught nothing: {why}"),
+                None => {
+                    "no plan could be made of its starts, or kept: the log in the state directory says why"
+                        .to_owned()
+                }
+            }
         }
         (None, _) => "it has been started too seldom yet".to_owned(),
     };
@@ -297,6 +304,37 @@ mod tests {
             "{text}"
         );
         assert!(said.contains("saved Not known yet"), "{text}");
+        let why = |outcomes: Vec<Outcome>, enabled| {
+            why_none(&[KeyStatus {
+                plan: None,
+                enabled,
+                ..status(outcomes)
+            }])
+        };
+        let started = outcome(Mode::Record, NOW - S, S);
+        let in_vain = Outcome {
+            not_learned: Some("8 events were lost".into()),
+            ..started.clone()
+        };
+        for (outcomes, enabled, expected) in [
+            (vec![started.clone()], true, "it has been started too seldom yet"),
+            (vec![started.clone(); 2], false, "it is disabled"),
+            (
+                vec![started.clone(); 2],
+                true,
+                "no plan could be made of its starts, or kept: the log in the state directory says why",
+            ),
+            (
+                vec![started, in_vain],
+                true,
+                "its last start taught nothing: 8 events were lost",
+            ),
+        ] {
+            assert_eq!(
+                why(outcomes, enabled),
+                format!("of /usr/bin/x because {expected}")
+            );
+        }
         let nothing = super::text(&[], &Running::default(), NOW);
         assert!(nothing.contains("Nothing is known yet"), "{nothing}");
     }

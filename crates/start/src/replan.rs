@@ -73,7 +73,7 @@ impl Data {
 /// Why the new plan is not to take the place of the old one.
 fn out_of_reach(old: &Data, new: &Data) -> Option<String> {
     if old.bytes() > 0 && new.bytes() == 0 {
-        return Some("none of its files can be reached now that it has ended".into());
+        return Some("none of the files that it reads can be reached".into());
     }
     let (gone, bytes) = old
         .0
@@ -81,7 +81,7 @@ fn out_of_reach(old: &Data, new: &Data) -> Option<String> {
         .filter(|(mount, _)| !new.0.contains_key(*mount))
         .max_by_key(|(_, bytes)| **bytes)?;
     let mostly = *bytes > new.bytes();
-    mostly.then(|| format!("nothing that it reads can be reached at {gone} now that it has ended"))
+    mostly.then(|| format!("nothing that it reads at {gone} can be reached"))
 }
 
 #[cfg(test)]

@@ -56,6 +56,26 @@ fn low_limits_change_nothing() {
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
 
+#[test]
+fn doctor_says_what_there_is_too_little_of() {
+    let case = Case::new();
+    let limits = |before: &str| {
+        let doctor = case.script(&format!("{before} $H doctor --json"));
+        let report: serde_json::Value = serde_json::from_str(&doctor.out).unwrap();
+        report["limits"].clone()
+    };
+    assert_eq!(limits(""), serde_json::Value::Null);
+    let little = limits("ulimit -v 900000;");
+    assert_eq!(
+        little,
+        "the address space is limited to 921600000 bytes, and recording may take 1073741824"
+    );
+    let text = case.script("ulimit -v 900000; $H doctor").out;
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let said = "limits `headstart run` bypasses starts here: the address space is limited";
+    assert!(words.join(" ").contains(said), "{text}");
+}
+
 /// A control group of this controller's own, in the hierarchy that has it; gone with it.
 struct Group(PathBuf);
 

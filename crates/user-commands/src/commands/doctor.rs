@@ -62,6 +62,9 @@ pub(super) struct Report {
     evidence: Option<String>,
     because: String,
     missing_capabilities: Vec<&'static str>,
+    /// What this process has too little of: `headstart run` bypasses what it starts here; null if it has
+    /// enough.
+    limits: Option<String>,
     /// What made the container that this is, if it is one.
     container: Option<&'static str>,
     /// How to start such a container so that headstart records in it, where it cannot.
@@ -146,6 +149,7 @@ pub(super) fn examine(store: &Store) -> Result<Report> {
             .filter(|(_, c)| !c.present)
             .map(|(n, _)| n)
             .collect(),
+        limits: headstart_system::limits::lacking(),
         container: manager.map(|manager| manager.name),
         container_line: manager.filter(|_| !by_bpf).map(|manager| manager.line()),
         capabilities,
@@ -250,6 +254,10 @@ fn facts_text(report: &Report) -> String {
     let unknown = report
         .unknown_names
         .then(|| ("names kept before", UNKNOWN_NAMES.to_owned()));
+    let limits = report
+        .limits
+        .as_ref()
+        .map(|why| ("limits", format!("`headstart run` bypasses starts here: {why}")));
     let container = report.container.map(|name| ("container", name.to_string()));
     let way = report.container_line.as_ref().and(container::manager());
     let line = way.map(|way| ("to record here", way.description()));
@@ -273,6 +281,7 @@ fn facts_text(report: &Report) -> String {
                 .as_ref()
                 .map(|selinux| ("SELinux", selinux_text(selinux))),
         )
+        .chain(limits)
         .chain(container)
         .chain(line),
     )
