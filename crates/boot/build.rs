@@ -26,8 +26,8 @@ fn main() {
     let hydrate = output.join("headstart-hydrate");
     // Core's own code is in it; all at once it becomes a third smaller.
     compile("hydrate/main.rs", &hydrate, &["-Clto=fat", "-Ccodegen-units=1"]);
-    // `headstart` executes it: it looks beside itself, where cargo puts the programs that it builds by itself.
-    // OUT_DIR is build/NAME/out below that place.
+    // `headstart` executes it: it looks beside itself, where cargo puts the programs that it builds by
+    // itself. OUT_DIR is build/NAME/out below that place.
     if let Some(place) = output.ancestors().nth(3) {
         put(&hydrate, &place.join("headstart-hydrate"));
     }

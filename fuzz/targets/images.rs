@@ -1,5 +1,5 @@
-//! No files of an image make what lists places in it crash, or take long. Their magic numbers and checksums are
-//! made right, for these would stop nearly every mutation at the door.
+//! No files of an image make what lists places in it crash, or take long. Their magic numbers and checksums
+//! are made right, for these would stop nearly every mutation at the door.
 #![no_main]
 
 use headstart_inspect::export::{self, ImageFile, ImageSize, Needed, Unsaid};

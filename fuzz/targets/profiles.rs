@@ -1,5 +1,5 @@
-//! No bytes make the reader of files of profiles crash; what it accepts it writes and reads again, and the plan
-//! of each profile for any machine can be read.
+//! No bytes make the reader of files of profiles crash; what it accepts it writes and reads again, and the
+//! plan of each profile for any machine can be read.
 #![no_main]
 
 use headstart_model::ProfileSet;

@@ -1,5 +1,5 @@
-//! No bytes make the reader of range lists crash; what it accepts it writes and reads again, and the touches of
-//! any list lie in its ranges, each chunk once.
+//! No bytes make the reader of range lists crash; what it accepts it writes and reads again, and the touches
+//! of any list lie in its ranges, each chunk once.
 #![no_main]
 
 use headstart_model::range_list::RangeList;

@@ -63,8 +63,9 @@ pub struct Setup {
     /// `headstart floor --json` does.
     #[serde(default)]
     pub floor: Vec<String>,
-    /// On the host, untimed, when all is learned and before the first round, with the setup's own image mounted
-    /// at `{root}`: what it prints is kept with the results as one line, such as whether starts are bypassed.
+    /// On the host, untimed, when all is learned and before the first round, with the setup's own image
+    /// mounted at `{root}`: what it prints is kept with the results as one line, such as whether starts are
+    /// bypassed.
     #[serde(default)]
     pub tell: Vec<String>,
     /// What is in memory when the start begins.
@@ -88,8 +89,8 @@ pub struct Setup {
     /// A file of profiles (headstart-profiles(5)) that is imported: a path from the experiment's directory.
     #[serde(default)]
     pub profile: Option<PathBuf>,
-    /// Scripts and other files the commands need, by name: they lie in `{files}` when a command runs. The path
-    /// of a hook of the package ([`HOOKS`]) stands for its text.
+    /// Scripts and other files the commands need, by name: they lie in `{files}` when a command runs. The
+    /// path of a hook of the package ([`HOOKS`]) stands for its text.
     #[serde(default)]
     pub file: BTreeMap<String, String>,
     /// Whatever the file does not say is as in this other setup. Absent once loaded.
@@ -213,8 +214,8 @@ pub enum Cache {
     /// All, for the mount of the run before is still there: so runs of several setups follow one another
     /// within seconds. Only the first start on a mount is rehearsed. Not for machines that boot.
     Kept,
-    /// What `echo 3 >/proc/sys/vm/drop_caches` cannot drop: the start was rehearsed, and then the caches of the
-    /// whole machine were dropped.
+    /// What `echo 3 >/proc/sys/vm/drop_caches` cannot drop: the start was rehearsed, and then the caches of
+    /// the whole machine were dropped.
     DropAll,
 }
 

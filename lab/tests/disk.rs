@@ -198,8 +198,8 @@ fn a_volume_that_is_filled_as_it_is_read_is_told_from_all_others() {
     });
     let found = probe_node(disk.device(), &ProbeOptions::default()).unwrap();
     let first_touch = found.first_touch.expect("it has granules still");
-    // Ten; on a busy machine fewer, or some more, for one read at a time waits for processors as well. Were the
-    // first half counted it would be twenty and more.
+    // Ten; on a busy machine fewer, or some more, for one read at a time waits for processors as well. Were
+    // the first half counted it would be twenty and more.
     assert!((6..=15).contains(&first_touch.depth), "{first_touch:?}");
 }
 

@@ -1,7 +1,7 @@
 //! How many rounds `headstart bench` makes, and what they show.
 //!
-//! A round is one cold start without headstart and one with it. If headstart made no difference, each order of
-//! all their times would be as probable as any other, whatever their distribution. So the test is that of
+//! A round is one cold start without headstart and one with it. If headstart made no difference, each order
+//! of all their times would be as probable as any other, whatever their distribution. So the test is that of
 //! Mann and Whitney (1947), exact, and the interval of the difference is the one that belongs to it (Hodges
 //! and Lehmann 1963).
 
@@ -44,8 +44,8 @@ const PLAINLY: f64 = 1.3;
 /// … and so much longer, seconds.
 const PLAINLY_SECONDS: f64 = 0.2;
 
-/// A difference is believed that is by chance alone in so few cases. One looks at it after each of eight rounds
-/// at most, and the times are much the same each time: in all that is about one of two thousand cases.
+/// A difference is believed that is by chance alone in so few cases. One looks at it after each of eight
+/// rounds at most, and the times are much the same each time: in all that is about one of two thousand cases.
 const SURE: f64 = 0.00016;
 
 /// Rounds after which one looks whether the difference can be seen, or can be excluded.

@@ -1,6 +1,6 @@
-//! `headstart-hydrate`, what `headstart hydrate` executes and what runs in an initramfs: it touches the ranges of
-//! a list (headstart-ranges(5)) on a volume that is filled as it is read, so that the volume fetches them before
-//! the boot asks for them.
+//! `headstart-hydrate`, what `headstart hydrate` executes and what runs in an initramfs: it touches the
+//! ranges of a list (headstart-ranges(5)) on a volume that is filled as it is read, so that the volume
+//! fetches them before the boot asks for them.
 //!
 //! `headstart-hydrate [--json] [--seconds N] FILE DEVICE`. Exit status: 0 done, also where the time was up; 1
 //! could not; 2 wrong usage.

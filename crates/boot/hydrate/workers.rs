@@ -1,8 +1,8 @@
 //! Processes that read one block after the other, as many at once as a volume fetches.
 //!
-//! A volume tells nobody how many blocks it fetches at once. So [`FEW`] begin, and when it is seen that reads wait
-//! for a fetch, [`MORE`] join them. A volume that is filled already is noticed by reads that do not wait, and
-//! the work ends.
+//! A volume tells nobody how many blocks it fetches at once. So [`FEW`] begin, and when it is seen that reads
+//! wait for a fetch, [`MORE`] join them. A volume that is filled already is noticed by reads that do not
+//! wait, and the work ends.
 
 use crate::bare::{call, is_readable};
 use crate::syscall;
@@ -257,7 +257,8 @@ impl Work {
                     shared.slow.fetch_add(1, Ordering::Relaxed);
                     shared.quick.store(0, Ordering::Relaxed);
                 } else if shared.quick.fetch_add(1, Ordering::Relaxed) + 1 >= FILLED {
-                    // The process of a check may be behind all others, and the volume may prove to be another.
+                    // The process of a check may be behind all others, and the volume may prove to be
+                    // another.
                     while shared.over.load(Ordering::Relaxed) == GOES_ON && !self.is_compared(shared) {
                         is_readable(NOTHING, 1);
                     }

@@ -304,8 +304,8 @@ impl End {
         self.is_shut_down = true;
     }
 
-    /// Notes what systemd answered when it was asked for the last time. It takes connections for as long as its
-    /// socket is there, and may be gone before it answers: then it does not go on.
+    /// Notes what systemd answered when it was asked for the last time. It takes connections for as long as
+    /// its socket is there, and may be gone before it answers: then it does not go on.
     fn note_last_answer(&mut self, answer: io::Result<()>) {
         self.is_stopped_alone = answer.is_ok() && !self.is_shut_down;
         if let Err(error) = answer {

@@ -152,12 +152,12 @@ const LAST_FAILED: &str =
 pub const GIVEN_UP: &str = "three boots that were read ahead or recorded did not come to their end, one after another: they are left alone until \
                             `headstart boot forget`";
 
-/// Why a boot from a medium that was copied into memory (`toram` of live-boot) is not read ahead: it waits for
-/// no device, and pages that it does not need yet would take memory beside the copy.
+/// Why a boot from a medium that was copied into memory (`toram` of live-boot) is not read ahead: it waits
+/// for no device, and pages that it does not need yet would take memory beside the copy.
 const IN_MEMORY: &str = "what it reads lies in memory, as a live medium that was copied there";
 
-/// The block device of a file system, open to be read; `None` where it has none of its own (btrfs, overlays), or
-/// none that may be opened.
+/// The block device of a file system, open to be read; `None` where it has none of its own (btrfs, overlays),
+/// or none that may be opened.
 fn device_of(path: &Path) -> Option<File> {
     let device = std::fs::metadata(path).ok()?.dev();
     let facts = DeviceFacts::read(major(device), minor(device))?;

@@ -54,8 +54,8 @@ fn write(root: &Path, since: &str, is_writable: bool) -> io::Result<()> {
 }
 
 /// Has the process that serves this boot, if it is still there, told that the machine is shut down while
-/// systemd still answers it: a machine that is shut down as soon as it is up is no failure. A second at most is
-/// left to it, for it asks systemd first, and keeps what it has learned. systemd wants `$` written twice.
+/// systemd still answers it: a machine that is shut down as soon as it is up is no failure. A second at most
+/// is left to it, for it asks systemd first, and keeps what it has learned. systemd wants `$` written twice.
 fn at_shutdown(process: u32) -> String {
     format!(
         "ExecStop=-/bin/sh -c 'read name </proc/{process}/comm && case $$name in headstart*) kill {process}; \

@@ -1,5 +1,5 @@
-//! What a start reads of a medium, and what the same reads take on media of two kinds: whether files in another
-//! order pay.
+//! What a start reads of a medium, and what the same reads take on media of two kinds: whether files in
+//! another order pay.
 
 use headstart_model::blocks::BlockRead;
 use headstart_model::trace::{Filesystem, WRITTEN_ONCE};
@@ -73,8 +73,8 @@ impl Worth {
 }
 
 impl MediumReads {
-    /// Of the reads of one device: of those that hold a file system that is written once, where there are any,
-    /// the one of which most was read. In the order of their issue.
+    /// Of the reads of one device: of those that hold a file system that is written once, where there are
+    /// any, the one of which most was read. In the order of their issue.
     pub fn of(reads: &[BlockRead], filesystems: &[Filesystem]) -> MediumReads {
         let mut bytes: HashMap<(u32, u32), u64> = HashMap::new();
         for read in reads {

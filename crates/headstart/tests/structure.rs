@@ -113,6 +113,41 @@ fn a_start_alone_holds_what_was_decided_for_it() {
     assert_eq!(holders, [&OTHERS[..], &["start::start"]].concat());
 }
 
+/// The Rust files below a directory, without those that a build has made.
+fn sources(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).unwrap();
+    let paths = entries.map(|entry| entry.unwrap().path());
+    let is_source = |path: &PathBuf| path.extension().is_some_and(|it| it == "rs");
+    paths
+        .filter(|path| !path.ends_with("target"))
+        .flat_map(|path| match path.is_dir() {
+            true => sources(&path),
+            false => Some(path).filter(is_source).into_iter().collect(),
+        })
+        .collect()
+}
+
+/// As rustfmt.toml says, which rustfmt does not hold comments to.
+const WIDTH: usize = 110;
+
+#[test]
+fn comments_are_as_narrow_as_code() {
+    let mut seen = 0;
+    let root = crates().join("..");
+    for top in ["crates", "lab", "tests", "fuzz"] {
+        for path in sources(&root.join(top)) {
+            for (at, line) in fs::read_to_string(&path).unwrap().lines().enumerate() {
+                let is_comment = line.trim_start().starts_with("//");
+                // An address is not broken.
+                let fits = line.chars().count() <= WIDTH || line.contains("://");
+                assert!(!is_comment || fits, "{}:{}: {line}", path.display(), at + 1);
+                seen += usize::from(is_comment);
+            }
+        }
+    }
+    assert!(seen > 5000, "only {seen} comments were found");
+}
+
 #[test]
 fn pages_are_short() {
     let root = crates().join("..");

@@ -1,6 +1,6 @@
 //! What commands print, a module for each: tables for people and, where the model's own types are not already
-//! the document, serializable views for `--json`; and pictures of starts ([`chart`]). Pure: no system call, no
-//! clock; the time to compare with is an argument.
+//! the document, serializable views for `--json`; and pictures of starts ([`chart`]). Pure: no system call,
+//! no clock; the time to compare with is an argument.
 
 pub mod bench;
 pub mod chart;

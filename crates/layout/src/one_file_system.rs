@@ -207,7 +207,8 @@ fn surveyed(
     }
 }
 
-/// Leaves out of an order what the free room is too small for; declines what is nothing then, or not worth it.
+/// Leaves out of an order what the free room is too small for; declines what is nothing then, or not worth
+/// it.
 fn fit(order: &mut Order, task: Task<'_>, results: &mut [LayoutResult], room: FreeRoom) -> Result<(), Halt> {
     let (wanted, most) = (order.bytes(), room.free.saturating_sub(room.stays));
     if wanted > most {

@@ -2,7 +2,8 @@
 
 use headstart_model::Outcome;
 
-/// So many of the last starts that told count: whatever else needed memory beside one of them is forgotten then.
+/// So many of the last starts that told count: whatever else needed memory beside one of them is forgotten
+/// then.
 const LAST: usize = 5;
 
 /// The most that one of the last starts needed, bytes; `None` where none has told.

@@ -81,8 +81,8 @@ pub const CONTROL_EVERY_IN_DOUBT: u32 = 2;
 
 /// With fewer replays of cold starts than [`ENOUGH_WITH`] two are enough for "slower", if each took so many
 /// times as long as every start without one that began as cold: where cold starts are few, more would come in
-/// months. A gain as large is believed after one control run. With 1.4 times, starts that vary by a fifth would
-/// be called slower in one of thirty histories where nothing is.
+/// months. A gain as large is believed after one control run. With 1.4 times, starts that vary by a fifth
+/// would be called slower in one of thirty histories where nothing is.
 const PLAINLY: f64 = 1.6;
 
 /// And so much longer, nanoseconds: on a busy machine starts of some 10 ms vary by as much as they take.

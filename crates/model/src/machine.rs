@@ -163,8 +163,8 @@ impl FirstTouch {
     }
 }
 
-/// How a file system compresses files: by blocks, each of which is read and decompressed as a whole, whichever
-/// of its pages is needed (SquashFS).
+/// How a file system compresses files: by blocks, each of which is read and decompressed as a whole,
+/// whichever of its pages is needed (SquashFS).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Compression {
     /// Bytes of a block when it is decompressed, a power of two. The first begins where the file does.

@@ -54,8 +54,8 @@ pub struct Outcome {
     /// before this was told.
     pub decisions: Decisions,
     /// How much less memory was available at some time of the replay, or at the start's end, than before it,
-    /// bytes: what the start needed for itself, and whoever needed more meanwhile. `None` without a replay, and
-    /// in files that were written before this was told.
+    /// bytes: what the start needed for itself, and whoever needed more meanwhile. `None` without a replay,
+    /// and in files that were written before this was told.
     pub memory_needed: Option<u64>,
 }
 
@@ -324,8 +324,8 @@ pub struct ReplayReport {
     /// Requests over bridged holes of which some pages could not be read, or did not come: what nobody needs
     /// may lie on a bad sector.
     pub broken_bridges: u64,
-    /// Mount points of remote file systems that did not answer in time: of what was asked for there nothing is
-    /// known.
+    /// Mount points of remote file systems that did not answer in time: of what was asked for there nothing
+    /// is known.
     pub unanswered: Vec<String>,
 }
 

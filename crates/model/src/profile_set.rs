@@ -1,8 +1,8 @@
 //! Profiles that travel: those of several keys in one file, made on one machine for others.
 //!
 //! Nothing in it is of one machine only. Modification times, generations and times of learning stay behind; a
-//! file is known by its path, its size, and the package that it came with. By these three, profiles of several
-//! machines can be joined: what has all of them alike has the same content.
+//! file is known by its path, its size, and the package that it came with. By these three, profiles of
+//! several machines can be joined: what has all of them alike has the same content.
 
 use crate::limits::{self, bounded};
 use crate::profile::{Entry, Version};

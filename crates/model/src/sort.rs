@@ -1,8 +1,9 @@
 //! One sort for all types.
 //!
-//! The standard library's sorts are compiled anew for each type and each comparison, some 5 KB each. A start reads the program from a cold disk before it
-//! reads anything ahead, so size counts more than the last bit of speed. Here positions are sorted, by one compiled sort, and the elements follow.
-//! Numbers alone keep the standard library's sort, which is compiled once for each kind of number.
+//! The standard library's sorts are compiled anew for each type and each comparison, some 5 KB each. A start
+//! reads the program from a cold disk before it reads anything ahead, so size counts more than the last bit
+//! of speed. Here positions are sorted, by one compiled sort, and the elements follow. Numbers alone keep the
+//! standard library's sort, which is compiled once for each kind of number.
 
 use std::cmp::Ordering;
 
@@ -57,8 +58,8 @@ fn positions(length: usize, compare: &mut dyn FnMut(usize, usize) -> Ordering) -
     order
 }
 
-/// Puts each element where `order` wants it: at position `i` the one that was at `order[i]`. Goes along the cycles of the permutation, and leaves
-/// `order` as the identity.
+/// Puts each element where `order` wants it: at position `i` the one that was at `order[i]`. Goes along the
+/// cycles of the permutation, and leaves `order` as the identity.
 fn follow<T>(items: &mut [T], order: &mut [usize]) {
     for first in 0..order.len() {
         let mut at = first;

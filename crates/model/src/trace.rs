@@ -166,7 +166,8 @@ pub struct Filesystem {
     pub local: bool,
 }
 
-/// Types of file systems that are written once, as on live media: files get their places when an image is made.
+/// Types of file systems that are written once, as on live media: files get their places when an image is
+/// made.
 pub const WRITTEN_ONCE: [&str; 4] = ["squashfs", "erofs", "iso9660", "udf"];
 
 /// A file of which pages were used.
@@ -333,8 +334,8 @@ impl Trace {
         self.use_rows() + self.lookups.len() + self.metadata.len()
     }
 
-    /// When the start began to run: at its first use or look-up, for it may have waited at a barrier before. In
-    /// a boot some processes run meanwhile, so there it is no sooner than the release.
+    /// When the start began to run: at its first use or look-up, for it may have waited at a barrier before.
+    /// In a boot some processes run meanwhile, so there it is no sooner than the release.
     pub fn began_ns(&self) -> u64 {
         let uses = self.uses.iter().map(|used| used.time_ns);
         let uses = uses.chain(self.windows.iter().map(|row| row.time_ns));

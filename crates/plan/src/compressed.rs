@@ -43,10 +43,11 @@ pub(crate) fn in_blocks(pieces: Vec<Piece>, wanted: &PageSet, page: u64) -> Vec<
 }
 
 /// Says of the requests for small files which are asked for together: several files lie in one block (a
-/// *fragment*), of which SquashFS keeps the last three in memory. It does not tell which block that is. Inodes
-/// are numbered in the order in which files are packed, unless somebody has sorted them. So those of one group
-/// have numbers as near as files of their size fill a block. In an image that was sorted by first use what is
-/// needed one after the other lies together, and so nothing is brought forward over more than [`KEPT`] blocks.
+/// *fragment*), of which SquashFS keeps the last three in memory. It does not tell which block that is.
+/// Inodes are numbered in the order in which files are packed, unless somebody has sorted them. So those of
+/// one group have numbers as near as files of their size fill a block. In an image that was sorted by first
+/// use what is needed one after the other lies together, and so nothing is brought forward over more than
+/// [`KEPT`] blocks.
 pub(crate) fn gather(requests: &mut [Ordered], files: &[PlanFileEntry], machine: &Machine) {
     for (index, device) in machine.devices.iter().enumerate() {
         let Some(block) = device.compression.map(|of| u64::from(of.block)) else {
@@ -166,8 +167,8 @@ mod tests {
         assert!(machine.devices[0].bridge() < block);
     }
 
-    /// The names of small files by their inodes' numbers, in the order in which they are asked for; each has a
-    /// quarter of a block, and is needed at this time.
+    /// The names of small files by their inodes' numbers, in the order in which they are asked for; each has
+    /// a quarter of a block, and is needed at this time.
     fn order_of(needs: &[(u64, u64)]) -> Vec<u64> {
         let name = |inode: u64| format!("/m/{inode:03}");
         let file = |inode: u64| FileFacts {

@@ -157,9 +157,9 @@ const PIECES: usize = limits::REQUESTS / 4;
 /// No hole larger than this is bridged for the sake of few pieces, bytes.
 const WIDEST: u64 = 1 << 20;
 
-/// The pieces that these pages lie in, joined over holes of up to `bridge` bytes. Where these are too many for
-/// a plan, as of a large file that is touched everywhere, larger holes are bridged: what is read beside is
-/// less than what a plan would leave out.
+/// The pieces that these pages lie in, joined over holes of up to `bridge` bytes. Where these are too many
+/// for a plan, as of a large file that is touched everywhere, larger holes are bridged: what is read beside
+/// is less than what a plan would leave out.
 #[inline(never)]
 fn few_pieces(pages: &PageSet, facts: &FileFacts, page: u64, mut bridge: u64) -> Vec<Piece> {
     loop {

@@ -11,8 +11,8 @@
 //! that is fetched for a sooner need is read with that, though it is needed later ([`passes`]). Else the link
 //! would be idle at first, and all that is left would come at the end.
 //!
-//! Each is planned where the start is read earlier for it by half a fetch at least; both ways are gone through
-//! in time. What a device costs beyond the first touch decides all else, as elsewhere.
+//! Each is planned where the start is read earlier for it by half a fetch at least; both ways are gone
+//! through in time. What a device costs beyond the first touch decides all else, as elsewhere.
 
 use crate::request::{Ordered, Turn};
 use headstart_model::limits;
@@ -315,9 +315,9 @@ mod tests {
         assert_eq!(granules.collect::<Vec<_>>(), expected);
     }
 
-    /// The pages at which a plan reads `/m/memory` and `/m/other`. Of each of sixty granules the first lies in
-    /// four pieces, of which the start needs one after all granules' pieces before; the other lies in the second
-    /// granule, and is needed last.
+    /// The pages at which a plan reads `/m/memory` and `/m/other`. Of each of sixty granules the first lies
+    /// in four pieces, of which the start needs one after all granules' pieces before; the other lies in the
+    /// second granule, and is needed last.
     fn order_of_data(bandwidth: f64) -> Vec<(String, u64)> {
         let (_, mut machine) = volume(&[]);
         machine.devices[0].cost.bandwidth = bandwidth;

@@ -120,8 +120,8 @@ fn by_granule(requests: &mut [Ordered], machine: &Machine) {
 
 /// Leaves the requests that fit the budget (bytes), by kind, stage and deadline, and gives the others.
 ///
-/// Metadata comes before all: without it each file costs a start some reads of a block. Data goes in by what it
-/// saves for its bytes, in classes of a factor of two; in a class, what is needed first.
+/// Metadata comes before all: without it each file costs a start some reads of a block. Data goes in by what
+/// it saves for its bytes, in classes of a factor of two; in a class, what is needed first.
 fn cut(requests: &mut Vec<Ordered>, machine: &Machine, budget: u64) -> Vec<Ordered> {
     let all: u64 = requests
         .iter()
@@ -156,8 +156,8 @@ fn cut(requests: &mut Vec<Ordered>, machine: &Machine, budget: u64) -> Vec<Order
     beyond
 }
 
-/// The time that a start is spared by a request for each of its bytes, if it needs what is read, as a power of
-/// two of nanoseconds: by itself it would wait for the device once, and for the bytes.
+/// The time that a start is spared by a request for each of its bytes, if it needs what is read, as a power
+/// of two of nanoseconds: by itself it would wait for the device once, and for the bytes.
 fn saved_class(request: &Ordered, machine: &Machine) -> i32 {
     let Some(device) = machine.devices.get(usize::from(request.request.device)) else {
         return i32::MIN;

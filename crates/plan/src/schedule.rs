@@ -37,8 +37,9 @@ const HASTE: f64 = 0.75;
 
 /// The same of a boot: many of its tasks wait at once, so how much of its time was waiting is not known.
 const HASTE_OF_BOOT: f64 = 0.5;
-/// A further pass of a boot must end it earlier by this share, for the same reason. By the model a second pass
-/// ended a server's boot 2 % earlier; it took 3 % longer (`docs/decisions/0053-holes-and-boots-on-one-head.md`).
+/// A further pass of a boot must end it earlier by this share, for the same reason. By the model a second
+/// pass ended a server's boot 2 % earlier; it took 3 % longer
+/// (`docs/decisions/0053-holes-and-boots-on-one-head.md`).
 const WORTH_OF_BOOT: f64 = 0.1;
 
 /// How many times as long as by the cost model a replay may be reckoned to take: a start is let go no sooner

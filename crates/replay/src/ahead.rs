@@ -7,8 +7,9 @@
 //! times the ideal without such a pass, 1.11 with it; only to look them up took 441 ms by path, 92 ms far
 //! apart.
 //!
-//! SquashFS is the other way round ([`Order::Together`]): it keeps eight blocks of metadata in memory, so paths
-//! that share one are taken one after the other, those of data files among them, and no pass opens these.
+//! SquashFS is the other way round ([`Order::Together`]): it keeps eight blocks of metadata in memory, so
+//! paths that share one are taken one after the other, those of data files among them, and no pass opens
+//! these.
 
 use crate::file::Files;
 use crate::governor::Governor;
@@ -72,8 +73,8 @@ pub fn opens(queue: &Queue, files: &Files<'_>, in_flight: u32) -> Vec<u32> {
     order.map(|(_, file)| file).collect()
 }
 
-/// Look-ups stage by stage, inside a stage by their inodes' numbers where neighbours are taken apart. Names that
-/// are missing have none, and are as many as others: one after the other they go by path.
+/// Look-ups stage by stage, inside a stage by their inodes' numbers where neighbours are taken apart. Names
+/// that are missing have none, and are as many as others: one after the other they go by path.
 pub fn look_ups<T: Borrow<RequestState>>(mut requests: Vec<T>, plan: Plan<'_>, order: Order) -> Vec<T> {
     let stage = |state: &T| state.borrow().request.stage;
     let file = |state: &T| state.borrow().request.file as usize;

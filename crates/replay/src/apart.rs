@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 
 /// So many remote file systems are read of one plan, each by a process: a start uses one or two.
 const MOST: usize = 4;
-/// A server of which nothing has come for so long is asked for nothing more: what the start itself needs of it
-/// would wait behind.
+/// A server of which nothing has come for so long is asked for nothing more: what the start itself needs of
+/// it would wait behind.
 const GIVES_UP_AFTER: Duration = Duration::from_secs(2);
 /// Who was told to end does so within this time, as a rule: a read that is under way comes to its end first.
 pub const ENDS_WITHIN: Duration = Duration::from_secs(1);

@@ -185,10 +185,10 @@ pub fn descriptors_in_use() -> usize {
     (descriptors() / 2).saturating_sub(OTHERS)
 }
 
-/// Has the kernel make room for so many further open files, as far as this process may have them. Later, when its
-/// threads share the table of descriptors, the kernel would wait for all processors each time that the table
-/// grows (synchronize_rcu, some 10 ms), and whoever opens a file meanwhile would wait with it, as if it were being
-/// scanned. While there is one thread nothing waits.
+/// Has the kernel make room for so many further open files, as far as this process may have them. Later, when
+/// its threads share the table of descriptors, the kernel would wait for all processors each time that the
+/// table grows (synchronize_rcu, some 10 ms), and whoever opens a file meanwhile would wait with it, as if it
+/// were being scanned. While there is one thread nothing waits.
 pub fn make_room(files: usize) {
     let last = descriptors().min(files + OTHERS).saturating_sub(1);
     drop(rustix::io::fcntl_dupfd_cloexec(
@@ -424,7 +424,8 @@ impl<'a> Files<'a> {
         }
     }
 
-    /// Reads the entries of a directory, until `go_on` says no. A symbolic link is read instead, not followed.
+    /// Reads the entries of a directory, until `go_on` says no. A symbolic link is read instead, not
+    /// followed.
     pub fn list(&self, index: u32, go_on: impl Fn() -> bool) -> Result<(), Reason> {
         let entry = self.entry(index)?;
         self.check_way(&entry.path)?;

@@ -109,8 +109,8 @@ impl Fork for Forker {
     }
 }
 
-/// Forks the process that forks, and forks it anew when it is killed, as where memory runs out: no other process
-/// could. Ends with it when nobody has a job for it any more; the status.
+/// Forks the process that forks, and forks it anew when it is killed, as where memory runs out: no other
+/// process could. Ends with it when nobody has a job for it any more; the status.
 fn keep_serving(socket: &OwnedFd, parent: u32) -> i32 {
     if !forked::dies_with(parent) {
         return 1;

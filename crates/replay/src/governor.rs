@@ -1,8 +1,8 @@
 //! Whether the replay may go on: not when asked to stop, when memory runs short, when others wait for memory,
 //! or when what it has read does not stay there.
 //!
-//! The threads ask between requests; one of them looks at `/proc` every [`INTERVAL`]. Each decision is counted
-//! ([`Decisions`]).
+//! The threads ask between requests; one of them looks at `/proc` every [`INTERVAL`]. Each decision is
+//! counted ([`Decisions`]).
 
 use crate::evicted::Evicted;
 use crate::options::{Options, Taken};

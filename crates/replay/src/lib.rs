@@ -3,11 +3,11 @@
 //! [`Replay::start`] returns at once; the work is done by threads of its own. Devices are served in parallel,
 //! each in passes: the metadata of its file system, read through the block device; look-ups, and where that
 //! metadata was not to be had the opening of files (`ahead`, `ring`); then file data. Beside these, what they
-//! will need of a volume that is filled as it is read is fetched (`lazily_filled`). Metadata and data keep the plan's
-//! order. A bounded number of requests is in flight (`queue`), so that what the started program itself misses
-//! never queues behind thousands of prefetches. The `governor` watches memory and stops the replay when it
-//! harms more than it helps; `evicted` samples whether what was read stays there, and `others` whether somebody
-//! else waits for a device.
+//! will need of a volume that is filled as it is read is fetched (`lazily_filled`). Metadata and data keep
+//! the plan's order. A bounded number of requests is in flight (`queue`), so that what the started program
+//! itself misses never queues behind thousands of prefetches. The `governor` watches memory and stops the
+//! replay when it harms more than it helps; `evicted` samples whether what was read stays there, and `others`
+//! whether somebody else waits for a device.
 //!
 //! Remote file systems are read by processes of their own, which may wait there for ever (`apart`).
 //!
@@ -231,8 +231,8 @@ impl Replay {
     /// was not confirmed it claims nothing.
     ///
     /// The processes that read remote file systems are given as long as that again, or a second if the replay
-    /// was stopped, or if another process forked them, whose caller has others to serve. Then they are told to
-    /// stop, and have a second more. Those that have not answered by then are ended, and the report names
+    /// was stopped, or if another process forked them, whose caller has others to serve. Then they are told
+    /// to stop, and have a second more. Those that have not answered by then are ended, and the report names
     /// their mounts.
     pub fn finish(self) -> ReplayReport {
         let shared = Arc::clone(&self.shared);

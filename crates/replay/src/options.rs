@@ -18,8 +18,8 @@ pub struct Options {
     pub depth: Option<u32>,
     /// Whether the start is under way, and waits at no barrier: on one head more is asked for at once then.
     pub beside: bool,
-    /// Memory that is left to others, bytes: with less available the replay reads metadata only, with less than
-    /// half of it nothing.
+    /// Memory that is left to others, bytes: with less available the replay reads metadata only, with less
+    /// than half of it nothing.
     pub stop_below: u64,
     /// The share of the rest that it may fill, 0 to 1.
     pub share: f64,
@@ -85,8 +85,8 @@ pub enum Forks {
 /// The way to a process that forks for others.
 pub trait Fork: Debug + Send + Sync {
     /// Has a process forked that reads what a plan asks for on one device ([`Devices::Only`]), which is
-    /// mounted there: the stream by which it tells what it did, and by whose end it is told to stop. Waits for
-    /// nobody.
+    /// mounted there: the stream by which it tells what it did, and by whose end it is told to stop. Waits
+    /// for nobody.
     fn fork(&self, plan: &PlanFile, mount_point: &str, options: &Options) -> io::Result<UnixStream>;
 }
 

@@ -2,8 +2,8 @@
 //! at once.
 //!
 //! What a start reads by itself beside its replay looks like anybody's reads. So others are those that had
-//! reads under way before the first request of the replay, when the start waited at its barrier; and that go on:
-//! headstart's own program may just have been read, too. Where the start has begun nobody is another.
+//! reads under way before the first request of the replay, when the start waited at its barrier; and that go
+//! on: headstart's own program may just have been read, too. Where the start has begun nobody is another.
 
 use headstart_system::device::DeviceFacts;
 use std::fs::File;
@@ -96,8 +96,8 @@ impl Others {
         self.own.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Looks whether they read, if it is time to; whether they are found to wait by that. Once they do not read,
-    /// nobody is taken for them any more.
+    /// Looks whether they read, if it is time to; whether they are found to wait by that. Once they do not
+    /// read, nobody is taken for them any more.
     pub fn look(&self, now: Instant) -> bool {
         let before = self.state.load(Ordering::Relaxed);
         if before == NOBODY {

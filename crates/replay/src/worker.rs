@@ -149,8 +149,8 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Waits as long as others wait for the device, if this is one of the second half of so many threads. They
-    /// hold nothing up meanwhile: what they have asked for has arrived.
+    /// Waits as long as others wait for the device, if this is one of the second half of so many threads.
+    /// They hold nothing up meanwhile: what they have asked for has arrived.
     fn give_way(
         &self,
         queue: &Queue,

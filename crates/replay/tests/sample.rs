@@ -1,5 +1,5 @@
-//! What a look at a plan's files finds in memory, and that it leaves the disk alone. A program of its own: mounts of other tests make looks into what
-//! is in memory fail. Needs root, for loop devices.
+//! What a look at a plan's files finds in memory, and that it leaves the disk alone. A program of its own:
+//! mounts of other tests make looks into what is in memory fail. Needs root, for loop devices.
 
 #![allow(clippy::unwrap_used)] // Tests fail by panicking, in their helpers too.
 

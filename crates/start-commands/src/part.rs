@@ -58,8 +58,8 @@ impl Part {
     }
 }
 
-/// Where a program of the package is. It belongs to whoever this program belongs to: another user may have put a
-/// file of that name beside a copy.
+/// Where a program of the package is. It belongs to whoever this program belongs to: another user may have
+/// put a file of that name beside a copy.
 pub fn find(name: &str) -> Result<PathBuf> {
     let places =
         own_program::beside(OsStr::new(name)).context("/proc/self/exe cannot be read: mount /proc")?;

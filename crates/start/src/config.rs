@@ -41,8 +41,8 @@ pub struct Boot {
     pub control_every: u32,
     /// Whether the recordings of boots hold what a chart shows beyond a trace.
     pub chart: bool,
-    /// Whether some starts are recorded while the kernel maps one page around a fault, which tells exactly which
-    /// pages they need: that is a setting of the whole machine (`docs/decisions/0014-exact-pages.md`).
+    /// Whether some starts are recorded while the kernel maps one page around a fault, which tells exactly
+    /// which pages they need: that is a setting of the whole machine (`docs/decisions/0014-exact-pages.md`).
     pub exact_pages: bool,
 }
 
@@ -53,8 +53,8 @@ pub struct Programs {
     pub control_every: u32,
     /// Whether starts are recorded only, and nothing is read ahead: for `headstart estimate`.
     pub observe: bool,
-    /// Whether some starts are recorded while the kernel maps one page around a fault, which tells exactly which
-    /// pages they need: that is a setting of the whole machine (`docs/decisions/0014-exact-pages.md`).
+    /// Whether some starts are recorded while the kernel maps one page around a fault, which tells exactly
+    /// which pages they need: that is a setting of the whole machine (`docs/decisions/0014-exact-pages.md`).
     pub exact_pages: bool,
     /// The directory that the daemon writes its file of sums into; `None` for nowhere.
     pub metrics: Option<PathBuf>,

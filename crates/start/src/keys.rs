@@ -432,7 +432,8 @@ fn base_name(path: &OsStr) -> String {
     text(name)
 }
 
-/// Text for a key: no control characters, and of what is no UTF-8 each byte by its number, so that two such names differ.
+/// Text for a key: no control characters, and of what is no UTF-8 each byte by its number, so that two such
+/// names differ.
 fn text(part: &OsStr) -> String {
     match part.to_str() {
         Some(part) => headstart_model::human::printable(part),

@@ -9,8 +9,8 @@ use headstart_system::device::DeviceFacts;
 use headstart_system::mounts::MountTable;
 
 /// Whether a start is to wait for a replay of this plan on a device that was measured as one head, or is an
-/// optical drive. What the plan itself says of a device may be a guess. The file systems of media have no UUID
-/// by which a measurement would be found.
+/// optical drive. What the plan itself says of a device may be a guess. The file systems of media have no
+/// UUID by which a measurement would be found.
 pub fn waits_on_one_head(store: &Store, plan: &PlanFile) -> bool {
     let Ok(plan) = plan.plan() else { return false };
     let is_measured = |device: &PlanDevice| {

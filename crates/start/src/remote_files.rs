@@ -71,7 +71,8 @@ fn device(mount: &Mount, cost: &dyn Fn(&[u8; 16]) -> Option<Cost>) -> Device {
 }
 
 /// The largest request, bytes, with which all that are in flight take the link for a tenth of a second: what
-/// the start itself asks for waits behind them. A smaller request than [`SMALLEST`] costs more than its bytes.
+/// the start itself asks for waits behind them. A smaller request than [`SMALLEST`] costs more than its
+/// bytes.
 fn share(cost: &Cost) -> u32 {
     let each = cost.bandwidth * LINK_SECONDS / f64::from(cost.depth.max(1));
     (each as u32).max(SMALLEST)

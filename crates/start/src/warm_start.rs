@@ -66,8 +66,8 @@ const SURELY_COLD: f64 = 0.5;
 const LEAST_KNOWN: f64 = 0.5;
 
 /// What of the plan is in memory, by looks of which chance says where they are, and what that means; nothing
-/// where it cannot be told. How much of all is in memory stays unknown where nobody can be asked of remote file
-/// systems.
+/// where it cannot be told. How much of all is in memory stays unknown where nobody can be asked of remote
+/// file systems.
 pub(crate) fn sample_warmth(
     store: &Store,
     file: &PlanFile,

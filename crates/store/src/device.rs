@@ -13,8 +13,8 @@ pub struct DeviceCost {
     /// What a first touch costs beyond that, where it is filled as it is read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_touch: Option<FirstTouch>,
-    /// [`Compression::rate`] of its file system's files, where they are compressed by blocks; `None` where that
-    /// was not measured.
+    /// [`Compression::rate`] of its file system's files, where they are compressed by blocks; `None` where
+    /// that was not measured.
     ///
     /// [`Compression::rate`]: headstart_model::machine::Compression::rate
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -67,8 +67,9 @@ pub fn write_whole_by(
     replace(path, |temporary| fill(temporary, path, buffered, 0o600))
 }
 
-/// Writes a file that a person has named: whole or not at all, as [`write_whole`] does. Where a link is named, what it leads to is replaced. What is
-/// there and is no file (a device, a FIFO, the standard output) is written into.
+/// Writes a file that a person has named: whole or not at all, as [`write_whole`] does. Where a link is
+/// named, what it leads to is replaced. What is there and is no file (a device, a FIFO, the standard output)
+/// is written into.
 pub fn write_output(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
     write_output_by(path, |out| out.write_all(bytes))
 }
@@ -79,7 +80,8 @@ pub fn write_output_by(
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> Result<(), StoreError> {
     let target = std::fs::canonicalize(path);
-    // The files below /proc/self/fd, to which /dev/stdout leads, are open already: another in their place would not be those.
+    // The files below /proc/self/fd, to which /dev/stdout leads, are open already: another in their place
+    // would not be those.
     let is_open = path.starts_with("/dev") || path.starts_with("/proc");
     match (std::fs::metadata(path), target) {
         (Ok(facts), _) if !facts.is_dir() && (is_open || !facts.is_file()) => {

@@ -27,8 +27,8 @@ const ORIGIN: &str = "origin";
 /// The longest name of a file that is kept as an origin, bytes (`PATH_MAX`, linux/limits.h).
 const MOST_ORIGIN: usize = 4096;
 
-/// What is kept of each rank, bytes: a profile and its plan have some 100 KiB, so these are hundreds. They come
-/// beside what [`Limits`] leaves to starts here.
+/// What is kept of each rank, bytes: a profile and its plan have some 100 KiB, so these are hundreds. They
+/// come beside what [`Limits`] leaves to starts here.
 const MOST_BYTES: u64 = 32 << 20;
 
 impl Rank {
@@ -50,8 +50,8 @@ impl Store {
         Store::new(self.root().join(rank.directory()))
     }
 
-    /// Removes what exceeds the bound on a rank, what was imported first before the rest. It does not go by its
-    /// age: a program may be started years after it was installed.
+    /// Removes what exceeds the bound on a rank, what was imported first before the rest. It does not go by
+    /// its age: a program may be started years after it was installed.
     pub fn tidy_imports(&self, rank: Rank, now: SystemTime) -> Result<(), StoreError> {
         let limits = Limits {
             total_bytes: MOST_BYTES,
@@ -113,8 +113,8 @@ impl KeyLock {
 }
 
 impl State {
-    /// The plan that others' starts have taught, for a start whose key has none of its own; nothing where that
-    /// was read in vain once.
+    /// The plan that others' starts have taught, for a start whose key has none of its own; nothing where
+    /// that was read in vain once.
     pub fn imported_plan(&self) -> Loaded<PlanFile> {
         match self.key_dir().imported().filter(|_| !self.turns.ignores_imports) {
             Some((_, dir)) => dir.plan(),

@@ -17,16 +17,16 @@
 //!   starts/<hash>-<readable>  the state of a key whose starts are replayed, in one piece, to be read first
 //!   starts/<hash>-boot.guard  the boot-failure guard
 //!   devices/<uuid>.json       what reads cost, measured
-//!   imported/, packaged/      what starts on other machines have taught: each as STATE, with the plan of this
+//!   imported/, packaged/      what other machines' starts have taught: each as STATE, with the plan of this
 //!                             machine, and `origin`, the file that it came from
 //!   log                       what background work had to say
 //!   said-<hash>               empty: a line of this kind was told to a user, once
 //! ```
 //!
 //! Every file is written whole or not at all: a temporary file beside it, fsync, rename, fsync of the
-//! directory; the boot-failure guard is one block, and written over in its place. So readers need no lock, and a
-//! kill or a full disk leaves the old file. Directories are 0700, files 0600: paths tell what somebody runs.
-//! A file that cannot be decoded is moved aside, named in a message, and otherwise treated as missing.
+//! directory; the boot-failure guard is one block, and written over in its place. So readers need no lock,
+//! and a kill or a full disk leaves the old file. Directories are 0700, files 0600: paths tell what somebody
+//! runs. A file that cannot be decoded is moved aside, named in a message, and otherwise treated as missing.
 
 mod announced;
 mod boot;

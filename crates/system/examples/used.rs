@@ -1,7 +1,7 @@
 //! Which functions a program uses until it ends, and what it forks by then, by a breakpoint at each. On
 //! x86-64.
 //!
-//! `cargo run --release -p headstart-system --example used -- [--root DIR] [--seconds N] FILE PROGRAM ARGUMENTS...`
+//! `cargo run --release -p headstart-system --example used -- [--root DIR] [--seconds N] FILE COMMAND...`
 //!
 //! PROGRAM has its symbols. FILE gets their addresses, in the order of their first use, a line each. What
 //! still goes on then is killed, and after N seconds the program itself. With DIR for its root, it is a path

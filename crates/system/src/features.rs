@@ -137,8 +137,8 @@ pub fn features() -> Features {
     }
 }
 
-/// Whether a call can be made that kernels have since this version. Filters of system calls refuse what they do
-/// not know with either error.
+/// Whether a call can be made that kernels have since this version. Filters of system calls refuse what they
+/// do not know with either error.
 fn system_call(number: libc::c_long, since: (u32, u32)) -> Available {
     let release = rustix::system::uname();
     let is_since = || version(&release.release().to_string_lossy()) >= Some(since);

@@ -87,8 +87,8 @@ pub fn lacking() -> Option<String> {
     })
 }
 
-/// Thousandths of a processor. A recorded start takes some 60 ms of one, of the command's share: with less than half, the command would wait for longer
-/// than twice that.
+/// Thousandths of a processor. A recorded start takes some 60 ms of one, of the command's share: with less
+/// than half, the command would wait for longer than twice that.
 const LEAST_OF_PROCESSOR: u64 = 500;
 
 /// What the kernel keeps for a recording, bytes.

@@ -69,8 +69,8 @@ pub fn owners(directory: &Path, paths: &BTreeSet<&[u8]>) -> BTreeMap<Vec<u8>, St
     owners
 }
 
-/// The versions of these packages that are installed, as dpkg's file `status` says; none where there is no such
-/// file. Of a package of several architectures the last counts: all have one version.
+/// The versions of these packages that are installed, as dpkg's file `status` says; none where there is no
+/// such file. Of a package of several architectures the last counts: all have one version.
 pub fn versions(status: &Path, names: &BTreeSet<&str>) -> BTreeMap<String, String> {
     let mut versions = BTreeMap::new();
     if names.is_empty() {

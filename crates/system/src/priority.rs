@@ -56,7 +56,8 @@ pub fn leave_realtime() -> io::Result<()> {
     crate::sys::sched_setscheduler(libc::SCHED_OTHER, 0)
 }
 
-/// Whether the processes that the calling thread forks have neither its policy of scheduling nor its nice value (SCHED_RESET_ON_FORK of sched(7)).
+/// Whether the processes that the calling thread forks have neither its policy of scheduling nor its nice
+/// value (SCHED_RESET_ON_FORK of sched(7)).
 pub fn is_reset_by_fork() -> bool {
     let policy = crate::sys::sched_getscheduler();
     policy >= 0 && policy & libc::SCHED_RESET_ON_FORK != 0

@@ -3,8 +3,8 @@
 use headstart_model::machine::Extent;
 use std::ops::Range;
 
-/// File systems on which addresses are those of the device. Btrfs has addresses of its own, SquashFS and EROFS
-/// those of compressed data.
+/// File systems on which addresses are those of the device. Btrfs has addresses of its own, SquashFS and
+/// EROFS those of compressed data.
 pub const KNOWN: [&str; 4] = ["ext2", "ext3", "ext4", "xfs"];
 
 /// Gives the places of a file's bytes, as far as they have some.

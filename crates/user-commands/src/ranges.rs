@@ -1,7 +1,7 @@
 //! What keys need of one volume, by address: the range list of `headstart plan --ranges-of`.
 //!
-//! The list serves a machine whose volume is filled as it is read, on whatever device it is made. So it is planned
-//! as for such a volume: metadata amid the data, each in the order in which it is first needed.
+//! The list serves a machine whose volume is filled as it is read, on whatever device it is made. So it is
+//! planned as for such a volume: metadata amid the data, each in the order in which it is first needed.
 
 use crate::addresses::{KNOWN, on_device};
 use crate::owners::raw::Raw;
@@ -30,7 +30,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// What all places and lengths are multiples of, bytes: a page, and no less than any block of a file system here.
+/// What all places and lengths are multiples of, bytes: a page, and no less than any block of a file system
+/// here.
 const BLOCK: u64 = 4096;
 /// A cloud volume, once it is filled (lab/models/cloud.toml).
 const COST: Cost = Cost {
@@ -295,8 +296,8 @@ impl<'a> Listing<'a> {
         Ok(())
     }
 
-    /// Adds the inode of a path on XFS, those of the directories above it, and their blocks: a plan has those of
-    /// ext2/3/4 only.
+    /// Adds the inode of a path on XFS, those of the directories above it, and their blocks: a plan has those
+    /// of ext2/3/4 only.
     fn add_inodes(&mut self, path: &FilePath, facts: &HashMap<&FilePath, &FileFacts>) {
         let Some(geometry) = &self.xfs else { return };
         let path = Path::new(OsStr::from_bytes(path.as_bytes()));

@@ -120,8 +120,8 @@ fn as_asked(experiment: &Experiment) -> Experiment {
 }
 
 impl Begun {
-    /// Describes `experiment`, run with the given files (builds of headstart where a setup needs them, profiles)
-    /// and this program.
+    /// Describes `experiment`, run with the given files (builds of headstart where a setup needs them,
+    /// profiles) and this program.
     pub fn new(experiment: &Experiment, files: &[impl AsRef<Path>]) -> Result<Begun> {
         let mut programs = Sha256::new();
         let files = files.iter().map(AsRef::as_ref);

@@ -1,5 +1,5 @@
-//! What setups say of themselves when they have learned, a line each: kept in `told.json` beside the runs, for
-//! each case and setup. So a table can show beside a time whether headstart bypassed the start.
+//! What setups say of themselves when they have learned, a line each: kept in `told.json` beside the runs,
+//! for each case and setup. So a table can show beside a time whether headstart bypassed the start.
 
 use std::collections::BTreeMap;
 use std::fs;

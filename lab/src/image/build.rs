@@ -112,7 +112,8 @@ fn root(recipe: &Recipe, cache: &Path, registry: &Registry, say: &dyn Fn(&str)) 
     }
     for line in &recipe.setup {
         say(line);
-        // As in a running system: some programs find themselves by /proc, and engines of containers want a root that is mounted.
+        // As in a running system: some programs find themselves by /proc, and engines of containers want a
+        // root that is mounted.
         let script = "mount --bind \"$1\" \"$1\" && mount -t proc proc \"$1/proc\" && exec env -i PATH=\"$PATH\" HOME=/root \
              SOURCE_DATE_EPOCH=\"$SOURCE_DATE_EPOCH\" chroot \"$1\" /bin/sh -c \"$2\"";
         let words = ["sh", "-c", script, "sh", &partial.to_string_lossy(), line];

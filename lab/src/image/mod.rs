@@ -197,7 +197,8 @@ pub struct Start {
     pub environment: BTreeMap<String, String>,
     /// A file it leaves when it has done its work; a run without it counts as failed.
     pub produces: Option<PathBuf>,
-    /// Whether it sees /sys, control groups and an empty /run, as right after a boot: engines of containers do.
+    /// Whether it sees /sys, control groups and an empty /run, as right after a boot: engines of containers
+    /// do.
     #[serde(default)]
     pub system: bool,
 }

@@ -24,8 +24,8 @@ pub(super) struct Initramfs {
 }
 
 impl Initramfs {
-    /// Starts what `model` says of the root's `device`, and returns when that is to be mounted. What it prints
-    /// goes to `output`.
+    /// Starts what `model` says of the root's `device`, and returns when that is to be mounted. What it
+    /// prints goes to `output`.
     pub(super) fn start(
         model: &setup::Initramfs,
         names: &Names,

@@ -23,8 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Services that this process has begun.
 static SERVICES: AtomicU64 = AtomicU64::new(0);
 
-/// Starts a command with this environment alone, in a process group of its own, which ends with the guard. What it
-/// prints goes to `output`.
+/// Starts a command with this environment alone, in a process group of its own, which ends with the guard.
+/// What it prints goes to `output`.
 pub(super) fn in_a_group(
     words: &[String],
     environment: &[(&str, String)],

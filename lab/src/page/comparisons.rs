@@ -1,5 +1,5 @@
-//! The places of a page that asks whether headstart slows a machine down. Each shows what was measured, or one
-//! line that says that it was not: so the page is whole whatever was measured, and never says more.
+//! The places of a page that asks whether headstart slows a machine down. Each shows what was measured, or
+//! one line that says that it was not: so the page is whole whatever was measured, and never says more.
 //!
 //! `{{ratios NAME SETUP…}}` is a table of these setups' times over the base's. `{{ratios of the page}}` is a
 //! picture of all of them, `{{answer}}` says how many meet their goals. `{{live NAME}}`, `{{days NAME}}` and

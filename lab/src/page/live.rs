@@ -1,5 +1,5 @@
-//! Boots of a live desktop by the memory of the machine (`lab/live`), beside what KNOPPIX published of its list
-//! of files.
+//! Boots of a live desktop by the memory of the machine (`lab/live`), beside what KNOPPIX published of its
+//! list of files.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

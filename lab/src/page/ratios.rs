@@ -1,5 +1,5 @@
-//! Times with headstart over times without, for a reader who asks whether it slows a machine down: tables, one
-//! picture of all ratios of a page, and the answer in a sentence.
+//! Times with headstart over times without, for a reader who asks whether it slows a machine down: tables,
+//! one picture of all ratios of a page, and the answer in a sentence.
 
 use std::fmt::Write;
 
@@ -94,8 +94,8 @@ pub fn table(held: &Held<'_>) -> String {
     text + &notes(held.kept)
 }
 
-/// How many of the page's comparisons meet their goals, how many experiments were not made, and the goals that
-/// are missed.
+/// How many of the page's comparisons meet their goals, how many experiments were not made, and the goals
+/// that are missed.
 pub fn answer(measured: &[Held<'_>], unmeasured: usize) -> String {
     let ratios: Vec<Ratio<'_>> = measured.iter().flat_map(Held::ratios).collect();
     let goals = ratios.iter().filter(|ratio| ratio.goal.is_some()).count();

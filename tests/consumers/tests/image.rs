@@ -1,4 +1,5 @@
-//! A tree of files, some with names that break what is read carelessly, and a profile that needs most of them.
+//! A tree of files, some with names that break what is read carelessly, and a profile that needs most of
+//! them.
 
 use headstart_model::profile::{Entry, Version, WeightedRange};
 use headstart_model::{FilePath, testing};

@@ -1,4 +1,5 @@
-//! nydus 3, by nydus-core: it makes an image of two blobs, reads it as the profile says, and records what it reads.
+//! nydus 3, by nydus-core: it makes an image of two blobs, reads it as the profile says, and records what it
+//! reads.
 
 use crate::image::{BYTES, Image, NEEDED, UNUSED, USED, noise};
 use nydus_config::Config;

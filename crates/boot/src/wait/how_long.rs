@@ -53,8 +53,8 @@ impl Barrier {
         }
     }
 
-    /// When whoever waited here was released, nanoseconds of CLOCK_MONOTONIC; `None` while somebody waits, and
-    /// where nobody did.
+    /// When whoever waited here was released, nanoseconds of CLOCK_MONOTONIC; `None` while somebody waits,
+    /// and where nobody did.
     pub fn released_ns(&self) -> Option<u64> {
         self.released_ns
     }

@@ -179,7 +179,8 @@ impl State {
         std::mem::take(&mut self.lock().to_know)
     }
 
-    /// How a start that begins with this process is read ahead for. All replays share what memory has room for.
+    /// How a start that begins with this process is read ahead for. All replays share what memory has room
+    /// for.
     pub(super) fn replay_options(&self, origin: Instant, process: Option<u32>) -> headstart_replay::Options {
         headstart_replay::Options {
             forks: self.forks.clone(),

@@ -5,7 +5,8 @@ use crate::hardened::refusing;
 use serde_json::Value;
 use std::process::{Command, Stdio};
 
-/// What doctor reports where these calls are refused with an error, in a container of podman's without tracefs.
+/// What doctor reports where these calls are refused with an error, in a container of podman's without
+/// tracefs.
 fn report(error: i32, calls: &[i64]) -> Value {
     let case = Case::new();
     let calls: Vec<String> = calls.iter().map(i64::to_string).collect();

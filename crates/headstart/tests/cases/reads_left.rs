@@ -1,5 +1,6 @@
-//! A start that was learned where metadata is no page cache of a block device reads next to nothing after a replay:
-//! data, directories that it lists, names that are there and names that are not, however it asks for them.
+//! A start that was learned where metadata is no page cache of a block device reads next to nothing after a
+//! replay: data, directories that it lists, names that are there and names that are not, however it asks for
+//! them.
 
 use crate::common::{Case, can_record};
 use headstart_system::testing::{LoopFs, Spec, can_mount, undisturbed};
@@ -34,8 +35,8 @@ fn fill(root: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// A third of the modules, each looked up in another directory first; parts of the libraries; half of the directories
-/// are listed.
+/// A third of the modules, each looked up in another directory first; parts of the libraries; half of the
+/// directories are listed.
 const START: &str = "import os, sys
 root, files, directories = sys.argv[1], 2400, 40
 for n in range(0, files // 3):

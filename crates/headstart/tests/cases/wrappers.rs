@@ -315,13 +315,13 @@ fn what_the_arguments_of_other_starts_named_is_not_read() {
     }
 }
 
-/// A start that names a file, and where there is `skip` does not read it: that it is in memory then is the plan's
-/// doing. It ends when there is `end`, for a replay ends with its start.
+/// A start that names a file, and where there is `skip` does not read it: that it is in memory then is the
+/// plan's doing. It ends when there is `end`, for a replay ends with its start.
 const NAMES: &str =
     "#!/bin/sh\n[ -e skip ] || exec cat \"$1\" >/dev/null\nuntil [ -e end ]; do sleep 0.01; done\n";
 
-/// Bytes of `big` that a start reads ahead which opens no file: it lasts until they are there, where they are to
-/// be.
+/// Bytes of `big` that a start reads ahead which opens no file: it lasts until they are there, where they are
+/// to be.
 fn read_ahead(case: &Case, tool: &[&str], expected: u64) -> u64 {
     case.write("skip", "");
     case.evict("big");

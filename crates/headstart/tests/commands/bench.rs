@@ -90,7 +90,8 @@ fn cold_starts_read_from_the_device_and_warm_ones_do_not() {
     for (round, read) in rounds.iter().enumerate() {
         let cold = if round % 2 == 0 { read[0] } else { read[2] };
         assert!(cold >= SIZE, "a cold start read {cold} of {SIZE} bytes: {read:?}");
-        // When a file was read last is noted in its inode, whose block may have been dropped with the metadata.
+        // When a file was read last is noted in its inode, whose block may have been dropped with the
+        // metadata.
         assert!(read[1] < SIZE / 16, "a warm start: {read:?}");
     }
     let page = std::fs::read_to_string(page).unwrap();
@@ -165,8 +166,8 @@ fn a_program_that_stays_is_asked_to_close_when_it_is_quiet() {
     assert!(case.processes().is_empty(), "nobody is left");
 }
 
-/// What hardly reads anything is in memory as soon as another program has been started: headstart does nothing for
-/// it, and keeps nothing of it.
+/// What hardly reads anything is in memory as soon as another program has been started: headstart does
+/// nothing for it, and keeps nothing of it.
 #[test]
 fn a_command_that_gains_nothing_ends_as_no_difference() {
     if !can_record() {

@@ -27,8 +27,8 @@ impl Machines {
         Machines { case, program, other }
     }
 
-    /// Starts the program on the other machine, with nothing of it in memory; a key's first cold starts are no
-    /// controls.
+    /// Starts the program on the other machine, with nothing of it in memory; a key's first cold starts are
+    /// no controls.
     fn start(&self) {
         for entry in std::fs::read_dir(self.case.path("")).unwrap().flatten() {
             if entry.file_type().unwrap().is_file() {
@@ -200,12 +200,13 @@ fn only_files_that_a_plan_may_read_are_planned() {
 }
 
 /// Seconds of processor time that a stranger's file may take to be imported, by a build without optimisation
-/// on a busy machine; bytes of memory beyond those of a small file, so that all is less than 64 MiB. What reading
-/// the file alone may take the tests of the model say.
+/// on a busy machine; bytes of memory beyond those of a small file, so that all is less than 64 MiB. What
+/// reading the file alone may take the tests of the model say.
 const MOST_SECONDS: f64 = 20.0;
 const MOST_MEMORY: u64 = 52 << 20;
 
-/// Imports a file and says how many seconds of processor time that took, and how many bytes of memory at most.
+/// Imports a file and says how many seconds of processor time that took, and how many bytes of memory at
+/// most.
 fn imported_by(case: &Case, name: &str) -> (f64, u64) {
     let mut command = std::process::Command::new("python3");
     let script = "import resource, subprocess, sys\n\

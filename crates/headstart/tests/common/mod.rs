@@ -262,8 +262,8 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Starts a program that was written just now. Another thread's child may still have it open for writing, which
-/// it inherited, until it executes something itself.
+/// Starts a program that was written just now. Another thread's child may still have it open for writing,
+/// which it inherited, until it executes something itself.
 pub fn spawn_written(command: &mut Command) -> Child {
     let until = Instant::now() + TIMEOUT;
     loop {

@@ -58,7 +58,8 @@ fn is_read_ahead(outcome: &Outcome) {
     assert!(issued >= 20 * 256, "{outcome:?}");
 }
 
-/// Waits until the daemon has finished a first start, and gives it. Starts by `headstart run` do not count here.
+/// Waits until the daemon has finished a first start, and gives it. Starts by `headstart run` do not count
+/// here.
 #[track_caller]
 fn first_of_the_daemon(case: &Case, key: &Key) -> Outcome {
     eventually(&format!("the daemon has finished a start of {key}"), || {

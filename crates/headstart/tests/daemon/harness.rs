@@ -163,7 +163,8 @@ pub fn run(mut command: Command) {
     assert!(status.success(), "{command:?}: {status}");
 }
 
-/// A start that reads its input and so lasts until that ends: its replay, which ends with it, is not cut short.
+/// A start that reads its input and so lasts until that ends: its replay, which ends with it, is not cut
+/// short.
 pub struct Held(Child);
 
 impl Held {
@@ -172,8 +173,8 @@ impl Held {
         Held(command.spawn().unwrap())
     }
 
-    /// Waits until a file of 1 MiB is read ahead. The machine may take pages back meanwhile: each counts that was in
-    /// memory at any time, and four may have gone before anybody saw them.
+    /// Waits until a file of 1 MiB is read ahead. The machine may take pages back meanwhile: each counts that
+    /// was in memory at any time, and four may have gone before anybody saw them.
     #[track_caller]
     pub fn is_read_ahead(&self, path: &Path) {
         let mut seen = BTreeSet::new();

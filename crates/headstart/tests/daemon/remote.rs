@@ -1,5 +1,5 @@
-//! Programs whose files lie on a remote file system: FUSE of root's, whose server is slow, or answers no more.
-//! No thread of the daemon waits for it.
+//! Programs whose files lie on a remote file system: FUSE of root's, whose server is slow, or answers no
+//! more. No thread of the daemon waits for it.
 
 use crate::common::{Case, eventually, needs, signal};
 use crate::harness::*;

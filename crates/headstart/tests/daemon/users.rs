@@ -245,8 +245,8 @@ fn what_grew_since_is_read_ahead_no_further_than_it_was_used() {
         }
         let last = &outcomes(&case, &of_nobody)[3];
         assert_eq!(last.mode, Mode::Replay);
-        // 200 MiB are there, and 16 pages of each file are used. The machine may take pages back before anybody counts
-        // those in memory, so the replay's own count says that none is missing.
+        // 200 MiB are there, and 16 pages of each file are used. The machine may take pages back before
+        // anybody counts those in memory, so the replay's own count says that none is missing.
         let ahead: u64 = last.stages.iter().map(|stage| stage.arrived_pages).sum();
         assert!((20 * 16..20 * 256).contains(&ahead), "{ahead}");
         let pages = resident(&paths);

@@ -178,8 +178,8 @@ fn what_is_needed_of_headstart_is_asked_for_while_it_is_decided_about_a_boot() {
         let mut disk = LoopFs::create(&Spec::new("ext4"), fill).unwrap();
         disk.remount_cold().unwrap();
         let root = disk.mount_point();
-        // What leads to headstart, and from there to the state (`headstart_system::own_program`): pages of the
-        // device that nothing else reads.
+        // What leads to headstart, and from there to the state (`headstart_system::own_program`): pages of
+        // the device that nothing else reads.
         let pages_of_device: [(&str, u32); 2] = [(init, 12_000), (command, 13_000)];
         let node = disk.node();
         for (file, page) in pages_of_device {

@@ -36,8 +36,8 @@ struct Hooked {
     bypassed: [bool; 2],
     /// Whether systemd is, where that is what follows.
     is_said: [bool; 2],
-    /// Whether these were ended, of the processes in the file of those that read by a list: one that does, and
-    /// another that has such a number by now.
+    /// Whether these were ended, of the processes in the file of those that read by a list: one that does,
+    /// and another that has such a number by now.
     ended: [bool; 2],
 }
 
@@ -79,7 +79,8 @@ fn hook((text, told): Hook, readonly: &str, cmdline: &str, change: impl Fn(&Path
     let command = "#!/host/bin/sh\necho \"$0 $*, $HEADSTART_INITRAMFS in $(pwd)\" >/started\n";
     fs::write(next.path().join("usr/bin/headstart"), command).unwrap();
     change(next.path(), initramfs);
-    // Who is not ended by SIGTERM is by SIGVTALRM, whose number is higher: the kernel delivers the lower first.
+    // Who is not ended by SIGTERM is by SIGVTALRM, whose number is higher: the kernel delivers the lower
+    // first.
     let script =
         "mount --bind \"$1\" \"$0/root\"; mount -t proc proc \"$0/proc\"; mount -t devtmpfs dev \"$0/dev\"
         mount --bind \"$0/cmdline\" \"$0/proc/cmdline\"

@@ -1,5 +1,5 @@
-//! A boot of a live medium: an overlay of two SquashFS, the root's and one that holds what was learned, and of a
-//! layer in memory.
+//! A boot of a live medium: an overlay of two SquashFS, the root's and one that holds what was learned, and
+//! of a layer in memory.
 
 use crate::common::is_root;
 use crate::root::{process_1, root};

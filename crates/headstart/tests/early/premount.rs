@@ -1,5 +1,5 @@
-//! The hook of initramfs-tools and dracut that touches a volume before the root is mounted, in a directory that
-//! stands for the initramfs.
+//! The hook of initramfs-tools and dracut that touches a volume before the root is mounted, in a directory
+//! that stands for the initramfs.
 
 use crate::common::is_root;
 use crate::root::process_1;
@@ -10,8 +10,9 @@ use std::path::Path;
 const HOOK: &str = include_str!("../../../../packaging/initramfs-tools/scripts/local-premount/headstart");
 const UUID: &str = "0fa2f4b9-1f94-45b4-9fe1-ec5e77089ecf";
 
-/// What the hook started, of lists with these texts, and whether the boot goes on: as initramfs-tools executes it
-/// and as dracut sources it. Their numbers are where the hook looks for them that begins headstart.
+/// What the hook started, of lists with these texts, and whether the boot goes on: as initramfs-tools
+/// executes it and as dracut sources it. Their numbers are where the hook looks for them that begins
+/// headstart.
 fn started(lists: &[(&str, String)], cmdline: &str, how: &str) -> String {
     let dir = tempfile::tempdir().unwrap();
     let initramfs = dir.path();

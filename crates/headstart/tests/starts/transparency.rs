@@ -224,8 +224,8 @@ fn a_stopped_command_stops_headstart_and_both_go_on() {
     assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
-/// Stops and continues a command's process group 400 times, with pauses of nothing to some ten microseconds between the two, and prints how often it stayed
-/// stopped.
+/// Stops and continues a command's process group 400 times, with pauses of nothing to some ten microseconds
+/// between the two, and prints how often it stayed stopped.
 const STOPS: &str = "
 import os, signal, subprocess, sys, time
 started = subprocess.Popen(sys.argv[1:], preexec_fn=os.setpgrp)
@@ -395,7 +395,8 @@ fn without_privilege_one_line_says_so_and_the_command_runs() {
     );
 }
 
-/// What a python program prints that prepares this process as `prepare` says and becomes the command, without headstart and with it.
+/// What a python program prints that prepares this process as `prepare` says and becomes the command, without
+/// headstart and with it.
 fn prepared(case: &Case, prepare: &str, command: &str) -> [crate::common::Ran; 2] {
     case.write(
         "prepare.py",

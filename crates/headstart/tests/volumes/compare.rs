@@ -87,8 +87,8 @@ fn compared(case: &Case, spec: &Spec, words: &[&str]) -> (Value, u64, PathBuf) {
     (document, counted, mount)
 }
 
-/// Records a cold start and compares it, until a recording says that it has everything: the kernel does not run
-/// a program that already runs on the processor, which happens where another disk answers at that moment.
+/// Records a cold start and compares it, until a recording says that it has everything: the kernel does not
+/// run a program that already runs on the processor, which happens where another disk answers at that moment.
 fn complete(case: &Case, fs: &mut LoopFs, record: &[&str], compare: &[&str]) -> (Value, u64) {
     for _ in 0..5 {
         fs.remount_cold().unwrap();
@@ -104,8 +104,8 @@ fn complete(case: &Case, fs: &mut LoopFs, record: &[&str], compare: &[&str]) -> 
     panic!("events were lost in each of five recordings");
 }
 
-/// At most 0.5 % apart. A last read-ahead may be given to the device when the start has just ended: the device
-/// counts it, and the document has it among what was read outside.
+/// At most 0.5 % apart. A last read-ahead may be given to the device when the start has just ended: the
+/// device counts it, and the document has it among what was read outside.
 fn is_what_the_device_counted(document: &Value, bytes: u64, counted: u64) {
     let outside = document["outside"]["bytes"].as_u64().unwrap();
     let least = bytes - bytes / 200;

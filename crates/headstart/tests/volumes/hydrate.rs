@@ -1,5 +1,5 @@
-//! `headstart plan --ranges-of` and `headstart hydrate`, on loop devices. Needs root, loop devices and what can
-//! record.
+//! `headstart plan --ranges-of` and `headstart hydrate`, on loop devices. Needs root, loop devices and what
+//! can record.
 
 use crate::common::{Case, Ran, can_record, finish};
 use headstart_model::range_list::RangeList;
@@ -86,8 +86,8 @@ impl Volume {
         Volume { case, disk, list }
     }
 
-    /// Hydrates the device of an image, whatever of it is in memory, by the list of this name; with what was read
-    /// of the device meanwhile.
+    /// Hydrates the device of an image, whatever of it is in memory, by the list of this name; with what was
+    /// read of the device meanwhile.
     fn hydrate(&self, image: &Path, list: &str) -> (Ran, Reads) {
         let device = Loop::new(image);
         let before = device.reads();
@@ -133,7 +133,8 @@ impl Drop for Loop {
     }
 }
 
-/// A start finds all that it needs in the chunks that a list touches: they alone are copied to another volume.
+/// A start finds all that it needs in the chunks that a list touches: they alone are copied to another
+/// volume.
 fn is_all_in_the_list(fstype: &'static str, options: &str) {
     if !can_mount() || !can_record() {
         return;
@@ -210,7 +211,8 @@ fn hydrate_touches_its_volume_and_refuses_others() {
     assert!((32..100).contains(&reads.requests), "{reads:?}");
     assert!(reads.bytes < 600 << 10, "{reads:?}");
 
-    // One block of a file that is compared has other contents: no more is read than what tells a filled volume.
+    // One block of a file that is compared has other contents: no more is read than what tells a filled
+    // volume.
     let most = 1 + volume.list.checks.len() as u64 + 32 + 8;
     let check = volume.list.checks[0];
     let file = File::options().read(true).write(true).open(&image).unwrap();

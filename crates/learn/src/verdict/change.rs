@@ -2,8 +2,8 @@
 //! that does more beside.
 //!
 //! Replays are compared with replays, so this costs no control run. The comparison of starts begins anew
-//! after them: what earlier starts took says nothing of the next ones, and these were chosen by their times. A
-//! comparison of chosen starts would call replays slower for having been slow.
+//! after them: what earlier starts took says nothing of the next ones, and these were chosen by their times.
+//! A comparison of chosen starts would call replays slower for having been slow.
 
 use super::is_plainly_longer;
 use super::start::Start;
@@ -21,8 +21,8 @@ const EARLIER: usize = 30;
 /// And with so many at least, each.
 const FEW: usize = 8;
 
-/// How far beyond the median of the earlier ones: less is what a plan made anew after each start changes. With
-/// 1.25, a gain of 10 % that becomes a loss of 5 is found 40 starts later.
+/// How far beyond the median of the earlier ones: less is what a plan made anew after each start changes.
+/// With 1.25, a gain of 10 % that becomes a loss of 5 is found 40 starts later.
 const FACTOR: f64 = 1.15;
 
 /// Beyond this part of the earlier ones, in tenths. If nothing has changed, six of seven are so in one of

@@ -17,8 +17,8 @@ use serde::Serialize;
 /// many as show a gain. Simulated from 6 to 10.
 const SELDOM: u32 = 8;
 
-/// So much evidence of a gain is enough for that: a fifth of what the verdict takes, for a control run that was
-/// not made costs no more than some starts until doubt or the next one.
+/// So much evidence of a gain is enough for that: a fifth of what the verdict takes, for a control run that
+/// was not made costs no more than some starts until doubt or the next one.
 const LIKELY: f64 = 5.0;
 
 /// After an update this part of them, in quarters: the program may read other files than those that were
@@ -99,8 +99,8 @@ impl Rate {
         }
     }
 
-    /// What follows if the kernel, a device or what it costs is another: one control run soon, of each program
-    /// in its phase.
+    /// What follows if the kernel, a device or what it costs is another: one control run soon, of each
+    /// program in its phase.
     pub fn machine_changed(self, first: u32, phase: u32) -> Rate {
         Rate {
             every: self.every.min(first_every(first, phase)),

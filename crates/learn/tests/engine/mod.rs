@@ -1,5 +1,5 @@
-//! Starts as the engine runs them, with times drawn by chance: how often the verdict is wrong, and in [`days`]
-//! what control runs cost.
+//! Starts as the engine runs them, with times drawn by chance: how often the verdict is wrong, and in
+//! [`days`] what control runs cost.
 //!
 //! The first start is recorded; then each has a replay but one in so many, a control run, and in doubt one in
 //! two. Where all is in memory nothing is done and nothing kept. After each start the history is asked
@@ -139,8 +139,8 @@ pub fn harmless() -> Vec<(&'static str, Case)> {
     ]
 }
 
-/// Gains, and a harm, of starts that vary by 20 %, on a machine whose load is always the same and on one where
-/// it changes over the day: times grow by a third and shrink by a quarter.
+/// Gains, and a harm, of starts that vary by 20 %, on a machine whose load is always the same and on one
+/// where it changes over the day: times grow by a third and shrink by a quarter.
 pub fn planted() -> Vec<(&'static str, Case)> {
     let row = |(name, harm, load)| {
         let steady = Case::new(harm, 0.2);

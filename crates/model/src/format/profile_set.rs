@@ -79,8 +79,8 @@ impl ProfileSet {
     }
 }
 
-/// The packages of files. Each of these is a profile's: what nothing refers to would be lost when the profiles
-/// are written again.
+/// The packages of files. Each of these is a profile's: what nothing refers to would be lost when the
+/// profiles are written again.
 fn owners(files: Vec<File>, profiles: &[Profile]) -> Result<BTreeMap<FilePath, Owner>, String> {
     let entries = profiles.iter().flat_map(|profile| &profile.entries);
     let used: HashSet<Row<'_>> = entries.map(row).collect();

@@ -1,6 +1,6 @@
-//! Which bytes of a volume its first boot needs, by address and in that order: what `headstart plan --ranges-of`
-//! writes and `headstart hydrate` reads, headstart-ranges(5). It is text, because it lies in images, where people
-//! look at what they ship.
+//! Which bytes of a volume its first boot needs, by address and in that order: what `headstart plan
+//! --ranges-of` writes and `headstart hydrate` reads, headstart-ranges(5). It is text, because it lies in
+//! images, where people look at what they ship.
 
 pub mod text;
 pub mod touches;

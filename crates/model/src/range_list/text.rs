@@ -1,5 +1,5 @@
-//! The text of a range list (headstart-ranges(5)). It needs no memory of its own and no library, for the program
-//! `headstart-hydrate`, which has neither, is compiled with this very file.
+//! The text of a range list (headstart-ranges(5)). It needs no memory of its own and no library, for the
+//! program `headstart-hydrate`, which has neither, is compiled with this very file.
 
 /// Bytes of a list's file at most: what the most lines take.
 pub const MOST_BYTES: usize = 4 << 20;
@@ -68,8 +68,8 @@ pub struct Read {
     pub ranges: usize,
 }
 
-/// Reads a list. All lines have their order: first, `uuid`, `size`, `block`, checks, ranges, last. Empty lines
-/// and those that begin with `#` may be anywhere but before the first.
+/// Reads a list. All lines have their order: first, `uuid`, `size`, `block`, checks, ranges, last. Empty
+/// lines and those that begin with `#` may be anywhere but before the first.
 ///
 /// Afterwards it is known of each span that it has at least one block and lies on the device; whether ranges
 /// overlap is not known yet ([`overlap`]).
@@ -237,8 +237,8 @@ fn uuid(text: &[u8]) -> Option<[u8; 16]> {
     (digits == 32).then_some(uuid)
 }
 
-/// The UUID of the file system that a device begins with, from the first 4096 bytes of the device; `None` where
-/// it is neither ext2/3/4 nor XFS (fs/ext4/ext4.h, fs/xfs/libxfs/xfs_format.h).
+/// The UUID of the file system that a device begins with, from the first 4096 bytes of the device; `None`
+/// where it is neither ext2/3/4 nor XFS (fs/ext4/ext4.h, fs/xfs/libxfs/xfs_format.h).
 pub fn uuid_of_volume(begin: &[u8]) -> Option<[u8; 16]> {
     let at = match begin {
         _ if begin.starts_with(b"XFSB") => 32,

@@ -113,8 +113,8 @@ fn modules(root: &Path) {
     }
 }
 
-/// What a start does with every seventh file: its name is looked up in another directory first, then it is read;
-/// each directory is listed.
+/// What a start does with every seventh file: its name is looked up in another directory first, then it is
+/// read; each directory is listed.
 fn needs(root: &Path) -> Vec<(PathBuf, PathBuf)> {
     let path = |n: usize, dir: usize| root.join(format!("package{:02}/module{n:04}.py", dir % DIRECTORIES));
     // As imports go: here and there.
@@ -137,8 +137,8 @@ fn directories(root: &Path) -> Vec<PathBuf> {
     (0..DIRECTORIES).map(directory).collect()
 }
 
-/// Reads of a replay, and of a start behind it. `compression` as the plan has it: without, paths are looked up
-/// far apart.
+/// Reads of a replay, and of a start behind it. `compression` as the plan has it: without, paths are looked
+/// up far apart.
 fn replayed(disk: &mut Mounted, compression: Option<Compression>) -> (u64, u64) {
     let (device, _) = planned(disk);
     let needs = needs(&disk.root());

@@ -67,8 +67,8 @@ fn neighbours_of_different_files_are_one_request() {
                     assert_eq!(resident(&path), [(0, PAGES)], "{fstype}, {io_uring}: {path:?}");
                 }
                 if ring && io_uring {
-                    // One call serves 128 KiB, the last of its parts may be cut, and others end where neighbours
-                    // do.
+                    // One call serves 128 KiB, the last of its parts may be cut, and others end where
+                    // neighbours do.
                     let calls = (FILES * PAGES).div_ceil(32) + FILES - neighbours;
                     assert!(requests[0] <= calls, "{fstype}: {requests:?} of {calls}");
                 }

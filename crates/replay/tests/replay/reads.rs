@@ -353,8 +353,8 @@ fn what_is_in_memory_does_not_hold_the_start() {
                 add(&mut plan, Data, entry(&path), 0, (1 + n % 3) * PAGE);
             }
             hold(&mut plan, 0);
-            // The kernel may take a page from memory at any time. Then the set-up is made again, and the verdict
-            // is not.
+            // The kernel may take a page from memory at any time. Then the set-up is made again, and the
+            // verdict is not.
             let node = std::fs::File::open(disk.node()).unwrap();
             let in_memory = || {
                 let pages = |n| {

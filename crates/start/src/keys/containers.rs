@@ -45,7 +45,8 @@ struct Root {
     path: PathBuf,
 }
 
-/// What Docker writes about a container before it has that made (`config.v2.json`), as far as it matters here.
+/// What Docker writes about a container before it has that made (`config.v2.json`), as far as it matters
+/// here.
 #[derive(Deserialize)]
 struct DockerContainer {
     #[serde(rename = "Config")]

@@ -1,6 +1,6 @@
-//! How fast a processor of this machine decompresses the files of a mounted file system: a few blocks are read
-//! that are not in memory, and the thread's own processor time tells. SquashFS decompresses a block in the
-//! thread that reads it.
+//! How fast a processor of this machine decompresses the files of a mounted file system: a few blocks are
+//! read that are not in memory, and the thread's own processor time tells. SquashFS decompresses a block in
+//! the thread that reads it.
 
 use crate::mounts::MountTable;
 use crate::open::{Expect, open_checked};
@@ -46,8 +46,8 @@ pub fn decompression_rate<'a>(
     (blocks >= BLOCKS / 4).then_some(rate as u16)
 }
 
-/// The processor time in which a block is read; `None` if something of it is in memory, or it does not come as
-/// a whole.
+/// The processor time in which a block is read; `None` if something of it is in memory, or it does not come
+/// as a whole.
 fn decompress(fd: impl AsFd, offset: u64, block: u64) -> Option<Duration> {
     let page = rustix::param::page_size() as u64;
     let in_memory = || residency::resident_pages(fd.as_fd(), offset, block);

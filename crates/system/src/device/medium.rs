@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 /// So many images lie in each other, at most: a file system in an ISO in a file in memory are two.
 const MOST_IMAGES: usize = 4;
 
-/// What an optical drive costs: a 24x CD-ROM drive's near reads, a jump of 10 ms and half a turn, at 1.6 to 3.7
-/// MB/s (the lab's `cdrom24x.toml` has the sources). None is measured: its file systems have no UUID to keep
-/// that by, and far reads of 100 ms each would take half a minute.
+/// What an optical drive costs: a 24x CD-ROM drive's near reads, a jump of 10 ms and half a turn, at 1.6 to
+/// 3.7 MB/s (the lab's `cdrom24x.toml` has the sources). None is measured: its file systems have no UUID to
+/// keep that by, and far reads of 100 ms each would take half a minute.
 pub fn optical_cost() -> Cost {
     Cost {
         class: DeviceClass::Disk,

@@ -1,6 +1,6 @@
 //! A short measurement of a block device, to correct what it says of itself: rotational flags lie in virtual
-//! machines and on loop devices. First it is seen whether it is filled as it is read ([`lazily_filled`]): then
-//! what a fetch costs is measured apart, and all else where it was read before.
+//! machines and on loop devices. First it is seen whether it is filled as it is read ([`lazily_filled`]):
+//! then what a fetch costs is measured apart, and all else where it was read before.
 //!
 //! Reads go past the page cache (`O_DIRECT`), 4 KiB at random places alone, then at growing depth, near each
 //! other, and 1 MiB blocks in order. Places are spread over the device by a fixed sequence, so that two

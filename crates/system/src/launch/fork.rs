@@ -104,7 +104,8 @@ impl Child {
     }
 }
 
-/// The signal that a process has asked for when its parent ends (PR_SET_PDEATHSIG of prctl(2)). A fork does not inherit it.
+/// The signal that a process has asked for when its parent ends (PR_SET_PDEATHSIG of prctl(2)). A fork does
+/// not inherit it.
 struct DeathSignal {
     signal: i32,
     of: u32,
@@ -121,7 +122,8 @@ impl DeathSignal {
         }
     }
 
-    /// In the process that was forked: it is asked for here, too. If the parent has ended already, it is sent.
+    /// In the process that was forked: it is asked for here, too. If the parent has ended already, it is
+    /// sent.
     fn take_over(&self) {
         if self.signal == 0 {
             return;
@@ -136,7 +138,8 @@ impl DeathSignal {
     }
 }
 
-/// Whether this process holds a lock of fcntl(2) or lockf(3): a child would not have it, and whoever closes the file gives it back.
+/// Whether this process holds a lock of fcntl(2) or lockf(3): a child would not have it, and whoever closes
+/// the file gives it back.
 pub fn holds_record_locks() -> bool {
     let entries = std::fs::read_dir("/proc/self/fdinfo")
         .into_iter()

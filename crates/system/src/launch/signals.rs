@@ -207,8 +207,9 @@ fn is_pending(signal: i32) -> bool {
     unsafe { libc::sigismember(&pending, signal) == 1 }
 }
 
-/// Stops this process by a signal that is blocked, unless who is followed has `moved_on`, or is about to: a SIGCONT that nobody has read yet would be
-/// taken away by the stop. While the stop waits, a SIGCONT takes it away, and who is followed is asked only then. A SIGSTOP cannot wait.
+/// Stops this process by a signal that is blocked, unless who is followed has `moved_on`, or is about to: a
+/// SIGCONT that nobody has read yet would be taken away by the stop. While the stop waits, a SIGCONT takes it
+/// away, and who is followed is asked only then. A SIGSTOP cannot wait.
 pub(super) fn stop_oneself(signal: i32, moved_on: impl Fn() -> bool) {
     if is_pending(libc::SIGCONT) {
         return;

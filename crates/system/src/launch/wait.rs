@@ -94,8 +94,8 @@ pub fn send(pid: u32, signal: i32) {
     unsafe { libc::kill(pid as libc::pid_t, signal) };
 }
 
-/// Stops this process as the child `pid` was stopped, until it is continued; unless the child goes on already, or has ended: whoever continued it has
-/// continued this process, too, and will not do so again.
+/// Stops this process as the child `pid` was stopped, until it is continued; unless the child goes on
+/// already, or has ended: whoever continued it has continued this process, too, and will not do so again.
 pub fn stop_like(signal: i32, pid: u32) {
     signals::stop_oneself(signal, || has_moved_on(pid));
 }

@@ -47,7 +47,8 @@ pub struct Limits {
     pub tasks: Option<u64>,
     /// How much of a processor may be used, thousandths; `None` if there is no limit, or it cannot be read.
     pub processor: Option<u64>,
-    /// Whether there may be limits that cannot be read, for the cgroup file system or /proc is not visible here.
+    /// Whether there may be limits that cannot be read, for the cgroup file system or /proc is not visible
+    /// here.
     pub are_hidden: bool,
 }
 
@@ -134,7 +135,8 @@ impl Group {
         (self.path != "/" || may_be_limited) && !self.dir.as_ref().is_some_and(is_seen)
     }
 
-    /// Has its limits read from a mount of the hierarchy that is attached nowhere and ends with this; whoever may not mount cannot.
+    /// Has its limits read from a mount of the hierarchy that is attached nowhere and ends with this; whoever
+    /// may not mount cannot.
     fn show(&mut self) -> rustix::io::Result<()> {
         let kind = if self.controllers.is_empty() {
             "cgroup2"
@@ -171,7 +173,8 @@ fn fewest_tasks(root: &Path, group: &Path) -> Option<u64> {
     levels(root, group).filter_map(left).min()
 }
 
-/// Thousandths of a processor, by the time that may be used in each period: `cpu.max` of version 2 has both, version 1 a file for each.
+/// Thousandths of a processor, by the time that may be used in each period: `cpu.max` of version 2 has both,
+/// version 1 a file for each.
 fn least_of_processor(root: &Path, group: &Path) -> Option<u64> {
     let share = |dir: &Path| {
         let (quota, period) = match std::fs::read_to_string(dir.join("cpu.max")) {

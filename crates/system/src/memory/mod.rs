@@ -23,7 +23,8 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// What can be used if what lies in compressed memory comes back: `MemAvailable` does not count with that.
+    /// What can be used if what lies in compressed memory comes back: `MemAvailable` does not count with
+    /// that.
     pub fn usable(&self) -> u64 {
         self.available.saturating_sub(self.in_zram)
     }

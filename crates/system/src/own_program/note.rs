@@ -40,8 +40,8 @@ pub fn note_way(paths: &[&Path], costs: &Costs<'_>) {
     let _not_noted = program.map(|program| note(&program, paths, costs));
 }
 
-/// Notes at `other`, a program that executes this one, where this program is. Nothing is noted in the cases of
-/// [`note_way`].
+/// Notes at `other`, a program that executes this one, where this program is. Nothing is noted in the cases
+/// of [`note_way`].
 pub fn note_way_to_itself(other: &Path, costs: &Costs<'_>) {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = rustix::fs::open(other, flags, Mode::empty());
@@ -131,8 +131,8 @@ fn name_below<'a>(path: &'a Path, directory: &FilePath) -> Option<&'a [u8]> {
     Some(below.components().next()?.as_os_str().as_bytes())
 }
 
-/// Whether a directory's block at this byte of the device has an entry of this name (`struct ext4_dir_entry_2`
-/// of the kernel's fs/ext4/ext4.h: the name's length and the type stand before the name).
+/// Whether a directory's block at this byte of the device has an entry of this name (`struct
+/// ext4_dir_entry_2` of the kernel's fs/ext4/ext4.h: the name's length and the type stand before the name).
 fn has_entry(device: &File, block: u64, name: &[u8]) -> bool {
     let mut bytes = [0; way::PAGE];
     let entry = [&[name.len() as u8, 0], name].concat();

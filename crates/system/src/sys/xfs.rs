@@ -60,8 +60,8 @@ struct BlockMap {
     entries: i32,
 }
 
-/// Where a directory's blocks are on the device, which FIEMAP does not tell of XFS: first byte and length. None
-/// where it fits into its inode.
+/// Where a directory's blocks are on the device, which FIEMAP does not tell of XFS: first byte and length.
+/// None where it fits into its inode.
 pub fn directory_blocks(fd: BorrowedFd<'_>) -> io::Result<Vec<(u64, u64)>> {
     let mut maps = vec![BlockMap::default(); DIRECTORY_EXTENTS + 1];
     let count = maps.len() as i32;

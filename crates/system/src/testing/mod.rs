@@ -73,8 +73,8 @@ pub fn resident(path: &Path) -> io::Result<Vec<(u64, u64)>> {
     Ok(ranges.into_iter().map(|range| (range.start, range.end)).collect())
 }
 
-/// A test that judges by what is in memory. Where it fails and somebody has dropped the page cache meanwhile, it
-/// has judged nothing, and is made anew from its beginning; any other failure stands.
+/// A test that judges by what is in memory. Where it fails and somebody has dropped the page cache meanwhile,
+/// it has judged nothing, and is made anew from its beginning; any other failure stands.
 pub fn undisturbed(test: impl Fn()) {
     let drops = || {
         let text = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();

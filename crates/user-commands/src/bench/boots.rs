@@ -1,7 +1,7 @@
 //! The next boots, read ahead and not in turns.
 //!
-//! How many are still to come is in the state of boots ([`headstart_store::Turns::alternate`]). When it began is
-//! in a file beside it, by which the boots that count are told from earlier ones.
+//! How many are still to come is in the state of boots ([`headstart_store::Turns::alternate`]). When it began
+//! is in a file beside it, by which the boots that count are told from earlier ones.
 
 use anyhow::{Result, ensure};
 use headstart_bench::report::Boots;

@@ -26,12 +26,12 @@ use std::path::PathBuf;
 /// starts teach headstart what the command reads. Nothing needs to be known of it, and nothing is kept.
 ///
 /// The result is six lines: how long the three kinds of start take, what is saved, what would be possible at
-/// best by the devices of this machine (see `headstart floor`), and what is left above that. An interval holds
-/// the true value in 95 of 100 cases. A difference of less than 50 ms or 2 % is not called one.
+/// best by the devices of this machine (see `headstart floor`), and what is left above that. An interval
+/// holds the true value in 95 of 100 cases. A difference of less than 50 ms or 2 % is not called one.
 ///
-/// Before a cold start the pages of the files that the command reads are taken out of memory, and the metadata
-/// that is read for them, so far as nobody else uses them. Directories and inodes stay in memory, unless
-/// --drop-caches is given.
+/// Before a cold start the pages of the files that the command reads are taken out of memory, and the
+/// metadata that is read for them, so far as nobody else uses them. Directories and inodes stay in memory,
+/// unless --drop-caches is given.
 ///
 /// A volume that is filled as it is first read, such as a cloud disk from a snapshot, is filled by the first
 /// of these starts. What headstart saves of that fill cannot be measured twice, so it is not in the result.
@@ -43,8 +43,8 @@ use std::path::PathBuf;
 /// Everything that the command does is done at each start. So it is asked for consent first, and --yes gives
 /// it. Only root can call this. To start the command as a user: `headstart bench -- runuser -u USER -- CMD`.
 ///
-/// With --boot the next boots are read ahead and not in turns, as many of either as --rounds says (default 5),
-/// once one is known. The same command then tells what they have shown, also before all of them are over.
+/// With --boot the next boots are read ahead and not in turns, as many of either as --rounds says (default
+/// 5), once one is known. The same command then tells what they have shown, also before all of them are over.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// A key, for the command line of its last start that is kept.

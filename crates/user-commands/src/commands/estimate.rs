@@ -14,9 +14,9 @@ use std::time::Duration;
 
 /// Say how long starts waited for disks of late, and how much of that reading ahead could spare.
 ///
-/// It starts nothing. It takes the cold starts that were recorded and not read ahead: how long each waited for
-/// devices, and how much less it could have taken at best (see `headstart floor`), less what headstart itself
-/// costs a start. Programs come in the order of what could be spared.
+/// It starts nothing. It takes the cold starts that were recorded and not read ahead: how long each waited
+/// for devices, and how much less it could have taken at best (see `headstart floor`), less what headstart
+/// itself costs a start. Programs come in the order of what could be spared.
 ///
 /// The daemon records cold starts of programs that wait for disks. With `observe = true` in the table
 /// `[programs]` of headstart.toml(5) it reads nothing ahead: after some days this says what it would bring.

@@ -16,7 +16,8 @@ use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Write a trace for databases, Perfetto or flame graphs, or a profile's files for what fetches or writes images.
+/// Write a trace for databases, Perfetto or flame graphs, or a profile's files for what fetches or writes
+/// images.
 ///
 /// csv is one table of accesses in order of time: first uses of page ranges, look-ups, and metadata blocks
 /// that were read. Its columns, of which all but the first two may be empty:
@@ -44,9 +45,9 @@ use std::path::{Path, PathBuf};
 /// With --for FILE is a profile, and the list names the files whose pages it needs, in order of first use, by
 /// their paths in the image, as one program reads it; --for with --help lists the programs.
 ///
-/// Most lists cannot say which part of a file is used, and no list of names says where directories and inodes go.
-/// Names that the program would misread are in no list. One line on standard error counts what the list does not
-/// say.
+/// Most lists cannot say which part of a file is used, and no list of names says where directories and inodes
+/// go. Names that the program would misread are in no list. One line on standard error counts what the list
+/// does not say.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The trace, or with --for the profile.
@@ -64,15 +65,15 @@ pub struct Args {
     /// Write the order of a profile's files for this program.
     #[arg(long = "for", value_name = "CONSUMER", value_parser = consumers())]
     consumer: Option<String>,
-    /// Where the image was mounted when the profile was learned [default: /]. Where it was the lower layer of an
-    /// overlay, as in live systems, this is the layer's mount point, such as
+    /// Where the image was mounted when the profile was learned [default: /]. Where it was the lower layer of
+    /// an overlay, as in live systems, this is the layer's mount point, such as
     /// /run/live/rootfs/filesystem.squashfs.
     #[arg(long, value_name = "DIR", requires = "consumer", conflicts_with = "to")]
     root: Option<PathBuf>,
-    /// List only regular files of this tree: that from which the image is made, or the mounted image. xorrisofs,
-    /// tar and lfs fail where a file that is listed is missing; desync and overlaybd-trace list where these files are
-    /// on their device, which has ext2/3/4, with their metadata, or XFS. --for erofs-tar fails on a mounted EROFS
-    /// that does not have the files in this order.
+    /// List only regular files of this tree: that from which the image is made, or the mounted image.
+    /// xorrisofs, tar and lfs fail where a file that is listed is missing; desync and overlaybd-trace list
+    /// where these files are on their device, which has ext2/3/4, with their metadata, or XFS. --for
+    /// erofs-tar fails on a mounted EROFS that does not have the files in this order.
     #[arg(
         long,
         value_name = "DIR",
@@ -81,7 +82,8 @@ pub struct Args {
         required_if_eq_any(which(Consumer::needs_tree))
     )]
     tree: Option<PathBuf>,
-    /// A file of the image that says where the list's places are; once for each, in the order that --for says.
+    /// A file of the image that says where the list's places are; once for each, in the order that --for
+    /// says.
     #[arg(
         long = "image",
         value_name = "FILE",

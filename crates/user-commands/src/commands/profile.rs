@@ -34,9 +34,9 @@ enum What {
 /// Write what was learned of some keys, or of all, into one file for other machines.
 ///
 /// A key of several users' starts is exported once, and names none of them. Names that are encrypted on disk
-/// are left out. So are, without --with-homes, paths below home directories, paths that have a user's name as a
-/// part, temporary files, and keys with such a path. With --all, one-liners and users' operations are left out,
-/// too.
+/// are left out. So are, without --with-homes, paths below home directories, paths that have a user's name as
+/// a part, temporary files, and keys with such a path. With --all, one-liners and users' operations are left
+/// out, too.
 #[derive(Debug, clap::Args)]
 struct Export {
     /// The keys: names, or paths of programs.
@@ -58,10 +58,10 @@ struct Export {
 /// Read profiles that another machine has exported, or that packages have brought, and plan each for this
 /// machine.
 ///
-/// A file is checked as a whole before anything is kept. A key of which none of the files is here is left out:
-/// install the programs first. An earlier import of the same key is replaced. Starts here always count more
-/// than what is imported, and what is imported more than what packages bring. `headstart forget KEY` forgets
-/// it.
+/// A file is checked as a whole before anything is kept. A key of which none of the files is here is left
+/// out: install the programs first. An earlier import of the same key is replaced. Starts here always count
+/// more than what is imported, and what is imported more than what packages bring. `headstart forget KEY`
+/// forgets it.
 ///
 /// A device whose cost is not known yet is measured, which takes a second; not with --packaged.
 #[derive(Debug, clap::Args)]
@@ -73,9 +73,9 @@ struct Import {
         conflicts_with = "packaged"
     )]
     files: Vec<PathBuf>,
-    /// Import the files in this directory whose names end in `.profile` and which nobody but root may write to, and
-    /// forget what other files brought there before; the packages of headstart call this when another package
-    /// adds or removes one.
+    /// Import the files in this directory whose names end in `.profile` and which nobody but root may write
+    /// to, and forget what other files brought there before; the packages of headstart call this when another
+    /// package adds or removes one.
     #[arg(
         long,
         value_name = "DIR",
@@ -165,7 +165,8 @@ fn read(args: &Import, store: &Store) -> Result<()> {
                 rank: Rank::Imported,
                 measures: true,
             };
-            // Nothing is kept of any if one is damaged. They are read again one by one: each may take tens of MiB.
+            // Nothing is kept of any if one is damaged. They are read again one by one: each may take tens of
+            // MiB.
             for path in args.files.iter().filter(|_| args.files.len() > 1) {
                 files::profile_set(path)?;
             }

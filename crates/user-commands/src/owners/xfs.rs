@@ -11,7 +11,8 @@ use std::io;
 /// (XFS_SB_FEAT_INCOMPAT_META_UUID).
 const INCOMPAT_META_UUID: u32 = 1 << 2;
 
-/// Inodes that are allocated together (`XFS_INODES_PER_CHUNK`); a cluster, which is read at once, is a part of it.
+/// Inodes that are allocated together (`XFS_INODES_PER_CHUNK`); a cluster, which is read at once, is a part
+/// of it.
 const IN_CHUNK: u64 = 64;
 
 /// What of the super block is needed to find things.
@@ -99,7 +100,8 @@ impl Geometry {
             .checked_mul(self.block)
     }
 
-    /// Where an inode is, with those beside it that are read together with it; `None` where there can be none.
+    /// Where an inode is, with those beside it that are read together with it; `None` where there can be
+    /// none.
     pub fn inodes_around(&self, number: u64) -> Option<ByteRange> {
         let first = number / IN_CHUNK * IN_CHUNK;
         let start = self.byte_of(first >> self.inode_bits)?;

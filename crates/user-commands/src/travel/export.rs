@@ -54,8 +54,8 @@ pub fn all_keys(
 }
 
 /// Which of the keys stands for all that are the same but for their users: the one that is nobody's, else the
-/// one of most starts. Those that learned last come first, for there may be no room for all. Profiles are read
-/// one at a time, here and later: users may have made them large.
+/// one of most starts. Those that learned last come first, for there may be no room for all. Profiles are
+/// read one at a time, here and later: users may have made them large.
 fn choose(kept: &[KeyDir], left_out: &mut Vec<LeftOut>, tell: &mut dyn FnMut(String)) -> Vec<(Key, KeyDir)> {
     let mut chosen: BTreeMap<Key, (bool, u32, u64, &KeyDir)> = BTreeMap::new();
     for dir in kept {

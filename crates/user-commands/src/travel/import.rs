@@ -166,8 +166,8 @@ fn leave_out_secrets(profile: &mut Profile, facts: &Machine) {
     });
 }
 
-/// Without what the other machine has and this one has not: a start here does not look for it. What was looked for
-/// in vain there is looked for here, too.
+/// Without what the other machine has and this one has not: a start here does not look for it. What was
+/// looked for in vain there is looked for here, too.
 fn leave_out_missing(profile: &mut Profile, facts: &Machine) {
     let files = facts.files.iter().filter(|file| file.found == PathKind::Missing);
     let missing: HashSet<&FilePath> = files.map(|file| &file.path).collect();
@@ -178,8 +178,8 @@ fn leave_out_missing(profile: &mut Profile, facts: &Machine) {
     retain_names(profile);
 }
 
-/// Keeps what is at wanted paths. A live medium is mounted below /run, and what lies on it is found by its other
-/// name.
+/// Keeps what is at wanted paths. A live medium is mounted below /run, and what lies on it is found by its
+/// other name.
 fn retain(profile: &mut Profile, is_wanted: &mut dyn FnMut(&FilePath) -> bool) {
     profile.entries.retain_mut(|entry| {
         entry.overlay = entry.overlay.take().filter(&mut *is_wanted);

@@ -197,7 +197,8 @@ fn a_machine_is_read_ahead_from_its_second_boot_on() -> Result<()> {
             .any(|entry| entry.path.to_string().ends_with("/systemd/systemd")),
         "what process 1 is made of is known"
     );
-    // Its times count from when process 1 was released to when the boot was up, and not to the end of the recording.
+    // Its times count from when process 1 was released to when the boot was up, and not to the end of the
+    // recording.
     let trace = after.files("trace")?.pop().context("a trace")?;
     let trace = Trace::from_bytes(&fs::read(trace)?)?;
     let (began, up) = (trace.began_ns(), trace.up_ns().context("it was up")?);

@@ -127,8 +127,8 @@ fn each_chunk_is_fetched_once_in_the_lists_order_and_many_at_once() -> Result<()
     let depth = log.iter().map(|entry| entry.depth).max();
     assert!(depth.is_some_and(|depth| (20..=33).contains(&depth)), "{depth:?}");
 
-    // Again: it is filled. Where this machine's processors are busy, reads of the model take as long as a fetch
-    // does; then all are made, in little time.
+    // Again: it is filled. Where this machine's processors are busy, reads of the model take as long as a
+    // fetch does; then all are made, in little time.
     let (output, log) = case.hydrate("list", &["--json"])?;
     let again: serde_json::Value = serde_json::from_slice(&output.stdout)?;
     println!("{again}");

@@ -39,8 +39,8 @@ pub(super) const ALL: &[Consumer] = &[
         ..PLAIN
     },
     // A line `priority name` for each file, the lowest priority first. gensquashfs cuts spaces off a line.
-    // Version 1.2.0 (Debian 12) misreads quoted names, so none is quoted. The slash keeps a first `[` from being
-    // read as flags, and a first `"` as a quotation mark.
+    // Version 1.2.0 (Debian 12) misreads quoted names, so none is quoted. The slash keeps a first `[` from
+    // being read as flags, and a first `"` as a quotation mark.
     Consumer {
         name: "gensquashfs",
         about: "gensquashfs --sort-file LIST",

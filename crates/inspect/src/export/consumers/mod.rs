@@ -81,8 +81,8 @@ struct Place {
     of: usize,
 }
 
-/// Bytes of a list, for each that sets no limit of its own: more than all paths and ranges of the largest profile
-/// take, where few of their bytes are escaped. JSON makes six of some.
+/// Bytes of a list, for each that sets no limit of its own: more than all paths and ranges of the largest
+/// profile take, where few of their bytes are escaped. JSON makes six of some.
 const MOST: usize = 12 << 20;
 
 /// Lines with nothing around them. Consumers say what differs.

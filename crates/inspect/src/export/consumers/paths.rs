@@ -35,7 +35,8 @@ pub(super) const ALL: &[Consumer] = &[
         }),
         ..PLAIN
     },
-    // Lines that have other letters are skipped (`DynamicPrefetcher::reload` in overlaybd's src/prefetch.cpp).
+    // Lines that have other letters are skipped (`DynamicPrefetcher::reload` in overlaybd's
+    // src/prefetch.cpp).
     Consumer {
         name: "overlaybd",
         about: "the acceleration layer of overlaybd: record-trace --priority_list LIST IMAGE NEW",

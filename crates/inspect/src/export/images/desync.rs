@@ -18,8 +18,9 @@ const ITEM: usize = 8 + 32;
 /// Bytes of an index: 1.6 million chunks, with casync's 64 KiB on average an image of 100 GiB.
 const MOST: u64 = 64 << 20;
 
-/// Marks the chunks that have these bytes of a device, in any order. `sizes` are those that the image may have: a
-/// device, and where it is a partition that of its disk, with the byte of the disk at which it begins.
+/// Marks the chunks that have these bytes of a device, in any order. `sizes` are those that the image may
+/// have: a device, and where it is a partition that of its disk, with the byte of the disk at which it
+/// begins.
 pub fn desync(bytes: &[Range<u64>], sizes: &[ImageSize], index: &ImageFile<'_>) -> Result<Places, String> {
     let ends = ends(index)?;
     let size = ends.last().copied().unwrap_or(0);

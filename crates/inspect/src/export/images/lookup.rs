@@ -1,5 +1,5 @@
-//! Names in the directories of an EROFS image: each block has its names in ascending order, as the blocks have
-//! theirs.
+//! Names in the directories of an EROFS image: each block has its names in ascending order, as the blocks
+//! have theirs.
 
 use super::erofs::{BLOCK, Bootstrap, Inode};
 use super::{u16_at, u64_at};

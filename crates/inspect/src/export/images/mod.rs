@@ -1,5 +1,6 @@
-//! Lists that say places in an image rather than names: files of the image tell where a file's bytes are. These
-//! may come from anybody, so all that they say is checked, and what they make this program do is bounded.
+//! Lists that say places in an image rather than names: files of the image tell where a file's bytes are.
+//! These may come from anybody, so all that they say is checked, and what they make this program do is
+//! bounded.
 
 mod crc32c;
 mod desync;

@@ -29,8 +29,9 @@ struct Groups {
     is_listed: Vec<bool>,
 }
 
-/// Lists the groups of chunks that a start needs, in the order of first use. `images` are the image's bootstrap,
-/// then the metadata of each blob, in the order of the bootstrap's device table. What is in none is counted.
+/// Lists the groups of chunks that a start needs, in the order of first use. `images` are the image's
+/// bootstrap, then the metadata of each blob, in the order of the bootstrap's device table. What is in none
+/// is counted.
 pub fn nydus(needed: &Needed<'_>, images: &[ImageFile<'_>], unsaid: &mut Unsaid) -> Result<Places, String> {
     let [bootstrap, metadata @ ..] = images else {
         return Err("no bootstrap: give it by --image".into());

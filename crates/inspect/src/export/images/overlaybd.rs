@@ -25,7 +25,8 @@ const SEGMENT: usize = 16;
 const SEGMENTS: u64 = 500_000;
 /// Reads of a trace: 1 MiB each where data is contiguous.
 const RECORDS: usize = 500_000;
-/// Segments and layers that are looked at: a tenth of a second. Files of a hostile image may share their data.
+/// Segments and layers that are looked at: a tenth of a second. Files of a hostile image may share their
+/// data.
 const STEPS: u32 = 4_000_000;
 /// overlaybd's `MAX_STACK_LAYERS`.
 const LAYERS: usize = 255;

@@ -200,7 +200,8 @@ fn of_fleet(name: &str) -> std::path::PathBuf {
         .join(name)
 }
 
-/// The tests of `fleet/` read this file. After a change of the format, HEADSTART_TESTS_WRITE=1 writes it anew.
+/// The tests of `fleet/` read this file. After a change of the format, HEADSTART_TESTS_WRITE=1 writes it
+/// anew.
 #[test]
 fn a_fleet_reads_what_is_written_here() {
     let (path, set) = (of_fleet("exported.profiles"), set(&["/usr/bin/x", "boot"]));

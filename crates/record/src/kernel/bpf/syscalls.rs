@@ -17,7 +17,8 @@ const CHANGES: u8 = 0x40;
 /// The second argument is the path, and the first no directory.
 const SECOND_PATH: u8 = 0x80;
 
-/// What is found is described in the argument behind the path; of statx(2) two further on. Two flags that never stand together.
+/// What is found is described in the argument behind the path; of statx(2) two further on. Two flags that
+/// never stand together.
 const FILLS_STAT: u8 = EXECUTES | CHANGES;
 const FILLS_STATX: u8 = EXECUTES | SECOND_PATH;
 

@@ -101,8 +101,8 @@ impl Fate {
     }
 }
 
-/// Of a file system that is not mounted any more nothing can be asked, and nothing on it has changed since; of
-/// a remote one nothing is asked. What was written during the start may be a file that the start has made.
+/// Of a file system that is not mounted any more nothing can be asked, and nothing on it has changed since;
+/// of a remote one nothing is asked. What was written during the start may be a file that the start has made.
 fn state_without_asking(seen: &FileSeen, recorded: &RangeInclusive<i64>) -> FileState {
     match recorded.contains(&seen.mtime_ns) {
         true => FileState::Made,

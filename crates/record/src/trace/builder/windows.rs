@@ -13,8 +13,8 @@ const MANY: usize = 1024;
 /// Gathering goes on as long as it frees so many uses: else each further use would sort all rows.
 const LEAST_FREED: usize = USES / 16;
 
-/// In how many windows more than one a use lies. The parts of a long one, such as a read of all of a file, are
-/// more rows than it is.
+/// In how many windows more than one a use lies. The parts of a long one, such as a read of all of a file,
+/// are more rows than it is.
 fn further_windows(used: &Use) -> u64 {
     let last = used.start.saturating_add(u64::from(used.pages).saturating_sub(1));
     last / WINDOW_PAGES - used.start / WINDOW_PAGES

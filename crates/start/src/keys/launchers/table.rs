@@ -257,8 +257,8 @@ pub(super) const ALL: &[Launcher] = &[
         )
     },
     read_as(Reading::Shim, "containerd-shim-runc-v2", ""),
-    // Too much may stand before the command, or it changes what is seen of files. systemd-executor is the first
-    // execution in each service's process (systemd 255 and later).
+    // Too much may stand before the command, or it changes what is seen of files. systemd-executor is the
+    // first execution in each service's process (systemd 255 and later).
     read_as(
         Reading::Opaque,
         "arch-chroot bwrap chroot dbus-launch doas fakechroot firejail flatpak-bwrap gosu \

@@ -14,8 +14,8 @@ use std::path::Path;
 /// The type of file system whose builder may lose an order and say nothing.
 const EROFS: &str = "erofs";
 
-/// Fails where `tree` is a mounted EROFS in which these files do not lie in the order of their first use. What lies
-/// beside an inode (a file's tail) has no place of its own, and is not looked at.
+/// Fails where `tree` is a mounted EROFS in which these files do not lie in the order of their first use.
+/// What lies beside an inode (a file's tail) has no place of its own, and is not looked at.
 pub fn is_kept(tree: &Path, needed: &Needed<'_>) -> Result<()> {
     let mounts = MountTable::read().context("the mount table")?;
     let tree = tree.canonicalize().with_context(|| tree.display().to_string())?;

@@ -116,8 +116,8 @@ impl Device {
         })
     }
 
-    /// Where the needed bytes are on the device: metadata, without which no file is found, then data in the order
-    /// of first use.
+    /// Where the needed bytes are on the device: metadata, without which no file is found, then data in the
+    /// order of first use.
     fn ranges(&self, needed: &Needed<'_>, tree: &Path, unsaid: &mut Unsaid) -> Result<Vec<Range<u64>>> {
         let tree = std::path::absolute(tree).with_context(|| tree.display().to_string())?;
         let path = |name: &[u8]| FilePath::from(tree.join(OsStr::from_bytes(name)).as_path());

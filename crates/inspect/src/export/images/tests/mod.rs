@@ -41,8 +41,8 @@ fn put(bytes: &mut [u8], at: usize, what: &[u8]) {
     bytes[at..at + what.len()].copy_from_slice(what);
 }
 
-/// What `bytes` becomes when each of some places is cut off or set to extremes: what is made of it has to end in
-/// time, by a result or an error.
+/// What `bytes` becomes when each of some places is cut off or set to extremes: what is made of it has to end
+/// in time, by a result or an error.
 fn damaged(bytes: &[u8], most: usize, mut check: impl FnMut(&[u8])) {
     let step = (bytes.len() / most).max(1);
     for at in (0..bytes.len()).step_by(step) {

@@ -52,8 +52,9 @@ fn groups(read: &serde_json::Value) -> Vec<(u64, u64)> {
         .collect()
 }
 
-/// A bootstrap: `/a` has chunks of 8192 bytes at blocks 0 and 10 of blob 1, then a hole, then block 3 of blob 2;
-/// `/d/b` has one at block 4 of blob 1; `/small` lies in the bootstrap. It has two blobs of 12 and 5 blocks.
+/// A bootstrap: `/a` has chunks of 8192 bytes at blocks 0 and 10 of blob 1, then a hole, then block 3 of blob
+/// 2; `/d/b` has one at block 4 of blob 1; `/small` lies in the bootstrap. It has two blobs of 12 and 5
+/// blocks.
 fn bootstrap() -> Vec<u8> {
     let mut image = vec![0; 4 * BLOCK];
     put(&mut image, 1024, &0xe0f5_e1e2u32.to_le_bytes());

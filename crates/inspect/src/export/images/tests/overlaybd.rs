@@ -4,8 +4,8 @@ use super::super::{Places, crc32c::crc32c, overlaybd, u32_at, u64_at};
 use super::{BLOCK, damaged, put, with};
 use std::time::{Duration, Instant};
 
-/// A sealed layer with so many sectors of data and these segments: sector of the device, sectors, sector in the
-/// layer.
+/// A sealed layer with so many sectors of data and these segments: sector of the device, sectors, sector in
+/// the layer.
 fn layer(device: u64, sectors: usize, segments: &[(u64, u64, u64)]) -> Vec<u8> {
     let head = |flags: u32, at: u64| {
         let mut head = vec![0; BLOCK];
