@@ -3,7 +3,7 @@
 //! ```text
 //!  kernel ──a start has begun──▶ answer: whose is it? is its plan in memory? ──▶ replay (threads of its own)
 //!     │                            │
-//!     └──what it does, by ring──▶  Watch ──it has ended──▶ finish: review, learn, plan, keep; at low priority
+//!     └──what it does, by ring──▶ Watch ──it has ended──▶ finish: review, learn, plan, keep; at low priority
 //! ```
 //!
 //! The answering thread comes before all ordinary processes, and does nothing that waits for a device but

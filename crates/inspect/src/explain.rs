@@ -77,6 +77,8 @@ pub struct Known<'a> {
     pub now: Now,
     /// The exclusion that the path falls under.
     pub excluded: Option<&'a str>,
+    /// How many uses and look-ups the key's newest trace does not tell of.
+    pub untold: u64,
 }
 
 /// Explains.
@@ -137,8 +139,9 @@ pub fn explain(path: &FilePath, known: Known<'_>) -> Explanation {
         requests,
         cut: known.plan.map_or(0, |plan| plan.cut()),
     };
-    let known = (known.profile.is_some(), known.plan.is_some(), known.excluded);
-    (explanation.prefetched, explanation.because) = reason(&explanation, known);
+    let what = (known.profile.is_some(), known.plan.is_some());
+    let why_not = (known.excluded, known.untold);
+    (explanation.prefetched, explanation.because) = reason(&explanation, what, why_not);
     explanation
 }
 
@@ -172,7 +175,8 @@ fn change(now: &Now, before: Option<Version>, planned_inode: Option<u64>) -> (Op
 /// The first reason that decides.
 fn reason(
     explanation: &Explanation,
-    (profile, plan, excluded): (bool, bool, Option<&str>),
+    (profile, plan): (bool, bool),
+    (excluded, untold): (Option<&str>, u64),
 ) -> (bool, String) {
     let no = |why: String| (false, why);
     let Some(entry) = &explanation.entry else {
@@ -183,6 +187,11 @@ fn reason(
         }
         return no(match (excluded, profile) {
             (Some(excluded), _) => format!("{excluded} is excluded: nothing below it is learned"),
+            (None, true) if untold > 0 => format!(
+                "none of the {} runs that were learned from is known to have used it, and the newest trace does not \
+                tell of {untold} uses and look-ups: there were more than it has room for, or they had no path",
+                explanation.runs
+            ),
             (None, true) => format!(
                 "none of the {} runs that were learned from used it",
                 explanation.runs
@@ -411,6 +420,7 @@ mod tests {
             plan: plan.as_ref(),
             now,
             excluded,
+            untold: 0,
         };
         let explanation = explain(&"/f".into(), known);
         // Whatever line it is on.
@@ -428,7 +438,7 @@ mod tests {
         let draft = testing::draft(testing::FLASH, vec![testing::planned("/d")], requests);
         let file = testing::plan_file(&draft);
         let plan = file.plan().unwrap();
-        let of = |path: &str| {
+        let of = |path: &str, untold| {
             let profile = profile(1.0);
             let known = Known {
                 key: "k",
@@ -436,14 +446,20 @@ mod tests {
                 plan: Some(&plan),
                 now: Now::Directory,
                 excluded: None,
+                untold,
             };
             let explanation = explain(&path.into(), known);
             (explanation.prefetched, explanation.because)
         };
         let why = "it lies on the way to what is needed: the plan looks it up";
-        assert_eq!(of("/d"), (true, why.into()));
-        let (prefetched, why) = of("/e");
-        assert!(!prefetched && why.contains("used it"), "{why}");
+        assert_eq!(of("/d", 5), (true, why.into()));
+        for (untold, words) in [
+            (0, "learned from used it"),
+            (5, "does not tell of 5 uses and look-ups"),
+        ] {
+            let (prefetched, why) = of("/e", untold);
+            assert!(!prefetched && why.contains(words), "{why}");
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
-//! What a look at a plan's files finds in memory, and that it leaves the disk alone. A program of its own:
-//! mounts of other tests make looks into what is in memory fail. Needs root, for loop devices.
+//! What a look at a plan's files finds in memory, and that it leaves the disk alone. A program of its own,
+//! one test at a time: mounts of other tests make looks into what is in memory fail. Needs root, for loop
+//! devices.
 
 #![allow(clippy::unwrap_used)] // Tests fail by panicking, in their helpers too.
 
@@ -17,8 +18,16 @@ use headstart_system::testing::{DeadMount, can_mount, needs};
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const FILES: u64 = 100;
+
+/// As long as it is held no other test mounts anything.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    // One that failed has left nothing behind that another would meet.
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn path(root: &Path, n: u64) -> PathBuf {
     root.join(format!("d{}/f{n}", n % 10))
@@ -66,6 +75,7 @@ fn tells() -> bool {
 
 #[test]
 fn a_warm_plan_is_resident_and_a_cold_one_is_not_and_no_disk_is_read() {
+    let _alone = alone();
     if !can_mount() || !tells() {
         return;
     }
@@ -95,6 +105,7 @@ fn a_warm_plan_is_resident_and_a_cold_one_is_not_and_no_disk_is_read() {
 
 #[test]
 fn what_is_partly_in_memory_is_found_to_be() {
+    let _alone = alone();
     if !can_mount() || !tells() {
         return;
     }
@@ -111,6 +122,7 @@ fn what_is_partly_in_memory_is_found_to_be() {
 
 #[test]
 fn one_large_cold_file_among_many_warm_ones_is_never_missed() {
+    let _alone = alone();
     if !can_mount() || !tells() {
         return;
     }
@@ -154,6 +166,7 @@ fn one_large_cold_file_among_many_warm_ones_is_never_missed() {
 
 #[test]
 fn data_in_memory_below_forgotten_names_is_cold_by_its_paths() {
+    let _alone = alone();
     if !can_mount() || !tells() {
         return;
     }
@@ -199,6 +212,7 @@ fn data_in_memory_below_forgotten_names_is_cold_by_its_paths() {
 
 #[test]
 fn names_of_what_no_replay_reads_do_not_make_a_warm_start_cold() {
+    let _alone = alone();
     if !can_mount() || !tells() {
         return;
     }
@@ -230,6 +244,7 @@ fn names_of_what_no_replay_reads_do_not_make_a_warm_start_cold() {
 
 #[test]
 fn another_file_in_the_place_of_one_is_as_cold() {
+    let _alone = alone();
     if !can_mount() || !tells() {
         return;
     }
@@ -247,6 +262,7 @@ fn another_file_in_the_place_of_one_is_as_cold() {
 
 #[test]
 fn a_file_that_is_gone_weighs_with_what_it_cost() {
+    let _alone = alone();
     if !can_mount() || !tells() {
         return;
     }
@@ -281,6 +297,7 @@ fn a_file_that_is_gone_weighs_with_what_it_cost() {
 
 #[test]
 fn a_sample_asks_no_dead_server() {
+    let _alone = alone();
     if !can_mount() {
         return;
     }
@@ -302,6 +319,7 @@ fn a_sample_asks_no_dead_server() {
 
 #[test]
 fn of_what_is_read_by_block_some_paths_tell_whether_it_is_in_memory() {
+    let _alone = alone();
     if !can_mount() || !tells() {
         return;
     }

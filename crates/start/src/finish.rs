@@ -259,13 +259,7 @@ impl Finished<'_> {
         };
         let mut outcome = self.review(&mut trace, previous.as_ref(), learned.as_ref().err().cloned());
         let (metadata, witness) = metadata(lock, &trace, notes);
-        if let Some((plan, replayed)) =
-            (self.over.replayed.as_ref()).and_then(|replayed| Some((replayed.plan.plan().ok()?, replayed)))
-        {
-            if let Err(error) = remote_cost::keep(self.store, &plan, &replayed.report) {
-                notes.add(format!("what remote file systems cost is not kept: {error}"));
-            }
-        }
+        self.keep_remote_cost(notes);
         let learned = learned.map(|mut profile| {
             let facts = self.facts(before, &mut profile, &trace, notes);
             (profile, facts)
@@ -325,6 +319,17 @@ impl Finished<'_> {
         let concluded = self.conclude(lock, before, conclusion, notes);
         planned?;
         concluded.map(|()| outcome)
+    }
+
+    /// Keeps what remote file systems have cost its replay.
+    fn keep_remote_cost(&self, notes: &mut Notes) {
+        let Some(replayed) = &self.over.replayed else {
+            return;
+        };
+        let Ok(plan) = replayed.plan.plan() else { return };
+        if let Err(error) = remote_cost::keep(self.store, &plan, &replayed.report) {
+            notes.add(format!("what remote file systems cost is not kept: {error}"));
+        }
     }
 
     /// What its replay was worth.

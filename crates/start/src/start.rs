@@ -2,7 +2,7 @@
 //! replay, what was in memory before, and whether it was recorded exactly:
 //!
 //! ```text
-//!  Start::decide ──▶ begin (the replay, if that was decided) ──▶ end ──▶ Over, which `finish` reviews and learns from
+//!  Start::decide ──▶ begin (the replay, if that was decided) ──▶ end ──▶ Over, which `finish` learns from
 //! ```
 //!
 //! `headstart run`, boots and the daemon bring the rest: when it began, who waits for the replay, when it has

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! Trace ──▶ Picture (rows, dots, requests) ──▶ SVG: added up by pixel
-//!                                          └──▶ HTML: added up by slots, so many as fit, drawn by its own script
+//!                                          └──▶ HTML: added up by slots, as many as fit, drawn by a script
 //! ```
 //!
 //! Pure: no system call, no clock. Whatever a trace says, a picture is at most [`MOST_BYTES`] long: no event

@@ -6,7 +6,7 @@ use headstart_model::machine::DeviceClass;
 use headstart_model::outcome::Skipped;
 use headstart_model::plan::{PlanFile, RequestKind::*};
 use headstart_replay::{Options, Replay};
-use headstart_system::testing::{Spec, undisturbed};
+use headstart_system::testing::{Spec, taken_from_memory, undisturbed};
 use std::path::Path;
 use std::time::Duration;
 
@@ -369,12 +369,13 @@ fn what_is_in_memory_does_not_hold_the_start() {
             let pages: u64 = (0..FILES).map(|n| 1 + n % 3).sum();
             let was_judged = (0..20).any(|_| {
                 start(&plan).finish();
+                let taken = taken_from_memory();
                 let (had, before) = (in_memory(), reads_when_quiet(&disk));
                 let replay = start(&plan);
                 replay.wait_released();
                 replay.finish();
                 let after = reads_when_quiet(&disk);
-                let is_judged = had.1 == pages && in_memory() == had;
+                let is_judged = had.1 == pages && in_memory() == had && taken_from_memory() == taken;
                 assert!(
                     !is_judged || after == before,
                     "{fstype}: {before:?}, then {after:?}"

@@ -73,6 +73,24 @@ pub fn resident(path: &Path) -> io::Result<Vec<(u64, u64)>> {
     Ok(ranges.into_iter().map(|range| (range.start, range.end)).collect())
 }
 
+/// How much the kernel has taken from memory since it began, in units of several kinds: as long as this
+/// stays, what is in memory stays there.
+pub fn taken_from_memory() -> u64 {
+    let counters = [
+        "pgsteal_kswapd",
+        "pgsteal_direct",
+        "drop_pagecache",
+        "drop_slab",
+        "slabs_scanned",
+    ];
+    let text = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
+    let counted = text.lines().filter_map(|line| line.split_once(' '));
+    counted
+        .filter(|(name, _)| counters.contains(name))
+        .filter_map(|(_, count)| count.parse::<u64>().ok())
+        .sum()
+}
+
 /// A test that judges by what is in memory. Where it fails and somebody has dropped the page cache meanwhile,
 /// it has judged nothing, and is made anew from its beginning; any other failure stands.
 pub fn undisturbed(test: impl Fn()) {

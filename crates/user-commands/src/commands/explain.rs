@@ -10,7 +10,7 @@ use headstart_start::complain;
 use headstart_start::keys::find_known;
 use headstart_start_commands::context::Output;
 use headstart_start_commands::options::name;
-use headstart_store::Store;
+use headstart_store::{KeyDir, Store};
 use headstart_system::open::generation_at;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -56,6 +56,8 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
         let file = own.or_else(|| from.plan().or_tell(|line| complain(&line)));
         let origin = imported.as_ref().and_then(|(_, dir)| dir.origin());
         let plan = file.as_ref().and_then(|file| file.plan().ok());
+        // Of one key: hundreds of traces take a while.
+        let untold = args.name.as_ref().map_or(0, |_| untold(kept));
         let mut candidates = vec![path.clone()];
         // Learned is what symbolic links lead to; the links are learned as such.
         candidates.extend(path.canonicalize().ok().filter(|real| *real != path));
@@ -70,6 +72,7 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
                     excluded: DEFAULT_EXCLUDE
                         .into_iter()
                         .find(|excluded| path.starts_with(excluded)),
+                    untold,
                 };
                 Explanation {
                     imported: origin.clone(),
@@ -108,6 +111,13 @@ pub fn run(args: Args, store: &Store) -> Result<()> {
         std::process::exit(1);
     }
     Ok(())
+}
+
+/// How many uses and look-ups the key's newest trace does not tell of.
+fn untold(kept: &KeyDir) -> u64 {
+    let newest = kept.traces().pop();
+    let trace = newest.and_then(|path| kept.trace(&path).or_tell(|line| complain(&line)));
+    trace.map_or(0, |trace| trace.lost.dropped.saturating_add(trace.lost.paths))
 }
 
 fn now(path: &Path) -> Now {
