@@ -80,7 +80,8 @@ impl Lab {
         command.args(arguments).current_dir(self.scratch.path());
         command
             .env("HEADSTART_LAB_DIR", self.path("dir"))
-            .env("HEADSTART_LAB_CACHE", self.path("cache"));
+            .env("HEADSTART_LAB_CACHE", self.path("cache"))
+            .env("HEADSTART_LAB_UNTIMED", "1");
         command
     }
 

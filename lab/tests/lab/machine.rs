@@ -26,7 +26,8 @@ fn lab(base: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_headstart-lab"));
     command
         .env("HEADSTART_LAB_DIR", base)
-        .env("HEADSTART_LAB_CACHE", cache());
+        .env("HEADSTART_LAB_CACHE", cache())
+        .env("HEADSTART_LAB_UNTIMED", "1");
     command
 }
 
