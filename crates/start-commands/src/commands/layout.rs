@@ -39,8 +39,8 @@ pub enum What {
     Show(Of),
     /// Say what moving them would bring.
     Plan(Of),
-    /// Move them, if it is worth it. Ctrl-C ends it between two extents, and the next time goes on from
-    /// there.
+    /// Move them, if it is worth it. Ctrl-C ends it between two extents with exit status 1, and the next
+    /// time goes on from there.
     Apply {
         /// Whose.
         #[command(flatten)]
