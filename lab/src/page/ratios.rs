@@ -105,7 +105,7 @@ pub fn answer(measured: &[Held<'_>], unmeasured: usize) -> String {
         (1, 0) => "The one comparison that was measured meets its goal.".to_owned(),
         (_, 0) => format!("All {goals} comparisons that were measured meet their goals."),
         _ => format!(
-            "{} of {goals} comparisons that were measured meet their goals, {missed} miss them.",
+            "{} of {goals} comparisons that were measured meet their goals.",
             goals - missed
         ),
     };
