@@ -68,6 +68,7 @@ fn explained(path: &FilePath, profile: Option<&Profile>, file: Option<&PlanFile>
         plan: plan.as_ref(),
         now: Now::Directory,
         excluded: None,
+        untold: 0,
     };
     let it = explain(path, known);
     show(&it, headstart_inspect::explain::text(&it));
