@@ -73,7 +73,19 @@ fn each_compressed_block_is_read_once_though_many_are_asked_for_at_once() {
             let report = start(&plan).finish();
             assert_eq!(report.skipped.total(), 0);
             let read = disk.read_bytes() - before;
-            assert_eq!(resident(&path), [(0, PAGES)], "{arguments:?}");
+            // The kernel may take single pages from memory at any time, and takes no block whole.
+            let there = resident(&path);
+            let has = |from: u64, to: u64| -> u64 {
+                let within = there
+                    .iter()
+                    .map(|(a, b)| b.min(&to).saturating_sub(*a.max(&from)));
+                within.sum()
+            };
+            assert!(has(0, PAGES) + 16 >= PAGES, "{arguments:?}: {there:?}");
+            for from in (0..PAGES).step_by((block / PAGE) as usize) {
+                let to = PAGES.min(from + block / PAGE);
+                assert!(has(from, to) * 2 > to - from, "{arguments:?}: {there:?}");
+            }
             assert!(
                 read * 100 <= whole * 105,
                 "{arguments:?}: {read} bytes, {whole} by one who reads all"
