@@ -76,16 +76,20 @@ pub fn resident(path: &Path) -> io::Result<Vec<(u64, u64)>> {
 /// How much the kernel has taken from memory since it began, in units of several kinds: as long as this
 /// stays, what is in memory stays there.
 pub fn taken_from_memory() -> u64 {
-    let counters = [
+    counted(&[
         "pgsteal_kswapd",
         "pgsteal_direct",
         "drop_pagecache",
         "drop_slab",
         "slabs_scanned",
-    ];
+    ])
+}
+
+/// The sum of these counters of `/proc/vmstat`.
+fn counted(counters: &[&str]) -> u64 {
     let text = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
-    let counted = text.lines().filter_map(|line| line.split_once(' '));
-    counted
+    let lines = text.lines().filter_map(|line| line.split_once(' '));
+    lines
         .filter(|(name, _)| counters.contains(name))
         .filter_map(|(_, count)| count.parse::<u64>().ok())
         .sum()
@@ -94,12 +98,7 @@ pub fn taken_from_memory() -> u64 {
 /// A test that judges by what is in memory. Where it fails and somebody has dropped the page cache meanwhile,
 /// it has judged nothing, and is made anew from its beginning; any other failure stands.
 pub fn undisturbed(test: impl Fn()) {
-    let drops = || {
-        let text = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
-        text.lines()
-            .find(|line| line.starts_with("drop_pagecache"))
-            .map(str::to_owned)
-    };
+    let drops = || counted(&["drop_pagecache"]);
     for _ in 0..20 {
         let before = drops();
         match std::panic::catch_unwind(std::panic::AssertUnwindSafe(&test)) {
