@@ -119,6 +119,39 @@ mod tests {
         assert_eq!(resident(&file, 9 * page, 2 * page).unwrap(), vec![9..11]);
     }
 
+    /// What tests are told of pages that the kernel takes at a time of its own.
+    #[test]
+    fn tests_see_what_the_kernel_took_back_but_not_what_was_dropped() {
+        use rustix::mm;
+        let mut file = tempfile::NamedTempFile::new_in("/var/tmp").unwrap();
+        let page = rustix::param::page_size();
+        file.write_all(&vec![1; 40 * page]).unwrap();
+        file.as_file().sync_all().unwrap();
+        if !crate::testing::needs("cachestat(2), Linux 6.5", cachestat(&file, 0, 0).is_ok()) {
+            return;
+        }
+        let null = std::ptr::null_mut();
+        // SAFETY: a new mapping, of which nothing else knows, is read within its length, and taken away.
+        unsafe {
+            let map = mm::mmap(
+                null,
+                40 * page,
+                mm::ProtFlags::READ,
+                mm::MapFlags::SHARED,
+                &file,
+                0,
+            )
+            .unwrap();
+            (0..40).for_each(|n| assert_eq!(map.cast::<u8>().add(n * page).read_volatile(), 1));
+            mm::madvise(map, 40 * page, mm::Advice::LinuxPageOut).unwrap();
+            mm::munmap(map, 40 * page).unwrap();
+        }
+        assert!(resident_pages(&file, 0, u64::MAX).unwrap() < 40, "the kernel takes what it is told to");
+        assert_eq!(crate::testing::resident(file.path()).unwrap(), [(0, 40)]);
+        crate::testing::evict(file.path()).unwrap();
+        assert_eq!(crate::testing::resident(file.path()).unwrap(), []);
+    }
+
     #[test]
     fn nothing_is_resident_beyond_the_end() {
         let file = tempfile::tempfile_in("/var/tmp").unwrap();

@@ -41,12 +41,9 @@ fn planned(disk: &Mounted) -> (PlanDevice, Compression) {
     (planned, compression)
 }
 
-/// How many pages of the file are in memory, or were until the kernel took them back, which it may do at any
-/// time: where it tells of those (cachestat(2), Linux 6.5).
-fn were_in_memory(path: &Path) -> u64 {
-    let file = std::fs::File::open(path).unwrap();
-    let there = resident(path).iter().map(|(from, to)| to - from).sum::<u64>();
-    there + residency::cachestat(&file, 0, 0).map_or(0, |counts| counts.evicted)
+/// How many pages of the file have been read into memory.
+fn in_memory(path: &Path) -> u64 {
+    resident(path).iter().map(|(from, to)| to - from).sum()
 }
 
 #[test]
@@ -83,7 +80,7 @@ fn each_compressed_block_is_read_once_though_many_are_asked_for_at_once() {
             assert_eq!(report.skipped.total(), 0);
             let read = disk.read_bytes() - before;
             assert_eq!(
-                were_in_memory(&path),
+                in_memory(&path),
                 PAGES,
                 "{arguments:?}: {:?}",
                 resident(&path)

@@ -6,6 +6,7 @@ use headstart_model::machine::DeviceClass;
 use headstart_model::outcome::Skipped;
 use headstart_model::plan::{PlanFile, RequestKind::*};
 use headstart_replay::{Options, Replay};
+use headstart_system::residency::resident_pages;
 use headstart_system::testing::{Spec, taken_from_memory, undisturbed};
 use std::path::Path;
 use std::time::Duration;
@@ -358,12 +359,10 @@ fn what_is_in_memory_does_not_hold_the_start() {
             let node = std::fs::File::open(disk.node()).unwrap();
             let in_memory = || {
                 let pages = |n| {
-                    resident(&disk.root().join(format!("f{n}")))
-                        .iter()
-                        .map(|(from, to)| to - from)
-                        .sum::<u64>()
+                    let file = std::fs::File::open(disk.root().join(format!("f{n}"))).unwrap();
+                    resident_pages(&file, 0, u64::MAX).unwrap()
                 };
-                let blocks = headstart_system::residency::resident_pages(&node, 0, 400 << 20).unwrap();
+                let blocks = resident_pages(&node, 0, 400 << 20).unwrap();
                 (blocks, (0..FILES).map(pages).sum::<u64>())
             };
             let pages: u64 = (0..FILES).map(|n| 1 + n % 3).sum();
@@ -426,7 +425,7 @@ fn tree_becomes_free_of_reads(block: &str) {
     // included.
     let node = std::fs::File::open(disk.node()).unwrap();
     let touched =
-        |page: &u64| headstart_system::residency::resident_pages(&node, page * PAGE, PAGE).unwrap() == 1;
+        |page: &u64| resident_pages(&node, page * PAGE, PAGE).unwrap() == 1;
     let touched: Vec<u64> = (0..(64 << 20) / PAGE).filter(touched).collect();
     drop(node);
     disk.cool();

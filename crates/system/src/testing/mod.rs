@@ -66,11 +66,40 @@ pub fn evict(path: &Path) -> io::Result<()> {
     crate::residency::advise_dontneed(&file, 0, 0)
 }
 
-/// The pages of a file that are in memory, as ranges (start, end).
+/// The pages of a file that are in memory, or were until the kernel took them back, as ranges (start, end).
+///
+/// The kernel may take pages back at any time, as some machines do every few seconds; it tells of those where
+/// it has cachestat(2) (Linux 6.5). What [`evict`] or a drop of the page cache has taken is not among them.
 pub fn resident(path: &Path) -> io::Result<Vec<(u64, u64)>> {
     let file = File::open(path)?;
-    let ranges = crate::residency::resident(&file, 0, file.metadata()?.len())?;
-    Ok(ranges.into_iter().map(|range| (range.start, range.end)).collect())
+    let size = file.metadata()?.len();
+    let page = rustix::param::page_size() as u64;
+    let mut found: Vec<(u64, u64)> = Vec::new();
+    let mut add = |start: u64, end: u64| match found.last_mut() {
+        Some(last) if last.1 == start => last.1 = end,
+        _ if start < end => found.push((start, end)),
+        _ => {}
+    };
+    let taken_back = |pages: std::ops::Range<u64>| {
+        let length = (pages.end - pages.start) * page;
+        crate::residency::cachestat(&file, pages.start * page, length).map_or(0, |counts| counts.evicted)
+    };
+    let in_memory = crate::residency::resident(&file, 0, size)?;
+    let end = size.div_ceil(page);
+    let mut from = 0;
+    for range in in_memory.into_iter().chain([end..end]) {
+        // A length of 0 would mean the rest of the file.
+        if from < range.start && taken_back(from..range.start) > 0 {
+            for missing in from..range.start {
+                if taken_back(missing..missing + 1) > 0 {
+                    add(missing, missing + 1);
+                }
+            }
+        }
+        add(range.start, range.end);
+        from = range.end;
+    }
+    Ok(found)
 }
 
 /// How much the kernel has taken from memory since it began, in units of several kinds: as long as this
