@@ -3,14 +3,9 @@
 
 use crate::marks::clock_ns;
 use headstart_model::human::duration;
+use headstart_start::decide::record_every;
 use rustix::time::ClockId;
 use serde::{Deserialize, Serialize};
-
-/// The part of boots' processors' time that attaching and recording may take.
-const MOST: f64 = 0.01;
-
-/// However much it takes, one known boot in so many is recorded: what boots need changes.
-const MOST_SELDOM: u32 = 10;
 
 /// Processors' time by part, nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -48,13 +43,11 @@ impl OwnCpuTime {
         self.replay_ns.saturating_add(self.record_ns)
     }
 
-    /// One known boot in so many is recorded, that attaching and recording take no more than [`MOST`] of what
-    /// boots take of processors, of which this one took `cpu_ns`. What was recorded while the replay went on
-    /// is not told apart from that, and left out.
+    /// One known boot in so many is recorded, by what attaching and recording take of what boots take of
+    /// processors, of which this one took `cpu_ns`. What was recorded while the replay went on is not told
+    /// apart from that, and left out.
     pub fn record_every(&self, cpu_ns: Option<u64>) -> u32 {
-        let recording_ns = self.attach_ns.saturating_add(self.record_ns);
-        let may_take_ns = MOST * cpu_ns.map_or(f64::INFINITY, |ns| ns as f64);
-        ((recording_ns as f64 / may_take_ns).ceil() as u32).clamp(1, MOST_SELDOM)
+        record_every(self.attach_ns.saturating_add(self.record_ns), cpu_ns)
     }
 
     /// Gives what has been spent by now, and is in no part yet, to one.

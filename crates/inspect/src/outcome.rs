@@ -6,10 +6,11 @@ use headstart_model::Outcome;
 use headstart_model::outcome::{Decisions, Mode, Resident, Skipped, StageOutcome};
 use serde::Serialize;
 
-/// A mode for people.
-pub fn mode(mode: Mode) -> &'static str {
-    match mode {
+/// What headstart did for a start, for people.
+pub fn mode(outcome: &Outcome) -> &'static str {
+    match outcome.mode {
         Mode::Record => "recorded",
+        Mode::Replay if outcome.unrecorded => "replayed",
         Mode::Replay => "replayed and recorded",
         Mode::Control => "control run without replay",
         Mode::Bypass => "bypassed",
@@ -47,7 +48,7 @@ pub fn text(outcome: &Outcome) -> String {
     let mut out = facts([
         ("outcome of", outcome.key.to_string()),
         ("started", date(outcome.started_unix_ns)),
-        ("headstart", mode(outcome.mode).to_string()),
+        ("headstart", mode(outcome).to_string()),
         (
             "took",
             format!(

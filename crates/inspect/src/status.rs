@@ -198,6 +198,7 @@ fn left_out(left_out: &LeftOut) -> Option<String> {
         (left_out.warm, "with nearly all in memory"),
         (left_out.unknown, "where it is not known what was in memory"),
         (left_out.declined, "that could not be read ahead for"),
+        (left_out.recorded, "that were recorded, which takes time"),
         (
             left_out.before_change,
             "from before all took clearly more or less time",
@@ -369,13 +370,14 @@ pub fn text(status: &KeyStatus, now_unix_ns: u64, coloured: bool) -> String {
     for outcome in status.outcomes.iter().rev().take(10) {
         table.row([
             ago(outcome.started_unix_ns, now_unix_ns),
-            mode(outcome.mode).into(),
+            mode(outcome).into(),
             resident(outcome).map_or("-".into(), |share| format!("{:.0} %", 100.0 * share)),
             duration(outcome.elapsed_ns),
-            outcome
-                .not_learned
-                .as_ref()
-                .map_or("yes".into(), |why| format!("no: {why}")),
+            match &outcome.not_learned {
+                None => "yes".into(),
+                Some(_) if outcome.unrecorded => "no: not its turn".into(),
+                Some(why) => format!("no: {why}"),
+            },
         ]);
     }
     out += &section("Last starts", &table);

@@ -12,7 +12,10 @@ pub struct Outcome {
     pub started_unix_ns: u64,
     /// What headstart did.
     pub mode: Mode,
-    /// From the start to the program's end, or to the end of the recording if that came first.
+    /// From the start to the program's end, or to the end of the recording if that came first; 0 where
+    /// neither was seen. What a command waited for headstart counts where it had a replay, for whoever has
+    /// none waits for nothing; and what it waited for its recorder alone by the share of starts that are
+    /// recorded.
     pub elapsed_ns: u64,
     /// The command's status as wait(2) gives it; `None` if it still ran.
     pub status: Option<i32>,

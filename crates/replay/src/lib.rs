@@ -203,6 +203,11 @@ impl Replay {
         self.shared.standing() > 0 && !self.thread.is_finished()
     }
 
+    /// When the barrier was released; `None` while it stands, and where there was none.
+    pub fn released_at(&self) -> Option<Instant> {
+        self.shared.released_at()
+    }
+
     /// How many parts of requests are over: a number that grows as long as the replay gets on.
     pub fn requests_over(&self) -> u64 {
         self.shared.over.load(Ordering::Relaxed)

@@ -6,7 +6,7 @@ use crate::options::Options;
 use crate::work::Work;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What the threads of a replay share with its owner.
 pub struct Shared {
@@ -14,6 +14,8 @@ pub struct Shared {
     /// Devices whose barrier the start still waits at.
     barriers: Mutex<usize>,
     released: Condvar,
+    /// When the last of them was released.
+    released_at: OnceLock<Instant>,
     /// Whether nothing of the plan is open any more, nor will be.
     closed: Mutex<bool>,
     closing: Condvar,
@@ -36,6 +38,7 @@ impl Shared {
             governor: Governor::new(options),
             barriers: Mutex::new(barriers),
             released: Condvar::new(),
+            released_at: OnceLock::new(),
             closed: Mutex::new(false),
             closing: Condvar::new(),
             over: AtomicU64::new(0),
@@ -49,6 +52,11 @@ impl Shared {
     /// How many barriers stand.
     pub fn standing(&self) -> usize {
         *self.barriers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// When the last barrier was released; `None` while one stands, and where there was none.
+    pub fn released_at(&self) -> Option<Instant> {
+        self.released_at.get().copied()
     }
 
     /// Waits until no barrier stands any more, so long at most.
@@ -83,6 +91,9 @@ impl Shared {
     pub fn release(&self, devices: usize) {
         let mut barriers = self.barriers.lock().unwrap_or_else(PoisonError::into_inner);
         *barriers = barriers.saturating_sub(devices);
+        if *barriers == 0 {
+            self.released_at.get_or_init(Instant::now);
+        }
         self.released.notify_all();
     }
 }

@@ -5,6 +5,7 @@ use crate::fate::{Fate, Watch};
 use crate::message::{Message, receive, send};
 use crate::{Job, Purpose};
 use anyhow::Context;
+use headstart_model::outcome::Mode;
 use headstart_model::plan::PlanFile;
 use headstart_model::trace::EndReason;
 use headstart_model::{NamedFiles, Trace};
@@ -12,6 +13,7 @@ use headstart_record::{RecordError, Recorder};
 use headstart_replay::{Forks, Options, Replay};
 use headstart_start::config;
 use headstart_start::deadline::{self, Deadline, LastLimit};
+use headstart_start::decide::record_every;
 use headstart_start::finish::{self, Finished, Rules};
 use headstart_start::keys::{self, StartKey};
 use headstart_start::notes::Notes;
@@ -30,6 +32,9 @@ pub(crate) const LETS_GO_WITHIN: Duration = Duration::from_secs(1);
 
 /// How often the process looks around while nothing records.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
+
+/// A command whose start cannot be recorded is waited for so long.
+const AS_LONG_AS_IT_RUNS: Duration = Duration::from_secs(u32::MAX as u64);
 
 /// Why a start whose beginning was not seen teaches nothing.
 const AHEAD: &str = "the command was released before its recorder was ready";
@@ -52,9 +57,14 @@ pub fn work(stream: UnixStream, job: Job, mut start: Start, last: &LastLimit) ->
     if let Err(error) = start.start_replay(options) {
         notes.add(format!("not replaying: {error}"));
     }
-    let Some((recorder, exact)) = attach(&stream, &job, &start, &mut notes) else {
+    let Some(attached) = attach(&stream, &job, &start, &mut notes) else {
         return 1;
     };
+    let Attached {
+        recorder,
+        exact,
+        wait,
+    } = attached;
     let Ok(answer) = stream.try_clone() else { return 1 };
     // A supervisor that is gone cannot be told; the watch notices.
     let _ = send(&answer, Message::Ready(line_if_new(&job, notes.take())));
@@ -72,7 +82,13 @@ pub fn work(stream: UnixStream, job: Job, mut start: Start, last: &LastLimit) ->
             replay.stop();
         }
     };
-    let (recorded, reason, _deadline) = record_to_the_end(recorder, &watch, stop, last);
+    let (recorded, reason, _deadline) = match recorder {
+        Some(recorder) => record_to_the_end(recorder, &watch, stop, last),
+        None => {
+            let (reason, deadline) = wait_for_the_end(&watch, job.record.limit, stop, last);
+            (None, reason, deadline)
+        }
+    };
     let was_exact = exact.is_some();
     drop(exact);
     if watch.fate() == Fate::NotStarted {
@@ -84,7 +100,7 @@ pub fn work(stream: UnixStream, job: Job, mut start: Start, last: &LastLimit) ->
         Purpose::Trace { path, summarize } => save(path, recorded, *summarize),
         Purpose::Loop(asked) => {
             let over = start.end(watch.fate() != Fate::Running, was_exact);
-            finish(&job, asked, over, &watch, recorded, reason, &mut notes)
+            finish(&job, asked, over, (&watch, wait), recorded, reason, &mut notes)
         }
     };
     report(&answer, &job, result, notes)
@@ -100,47 +116,87 @@ fn line_if_new(job: &Job, line: String) -> String {
     }
 }
 
+/// What records a start, and how long the command waited for that.
+struct Attached {
+    /// The recorder, or why there is none; `None` where the start is not to be recorded.
+    recorder: Option<Result<Recorder, RecordError>>,
+    /// What has the kernel map nothing around a fault meanwhile.
+    exact: Option<NoFaultAround>,
+    wait: Wait,
+}
+
+/// How long a command waited before its first instruction.
+#[derive(Clone, Copy)]
+struct Wait {
+    /// When it was let go.
+    until: Instant,
+    /// What of it was for the recorder alone.
+    for_recorder: Duration,
+    /// How long attaching took, beside a replay or alone.
+    attach: Duration,
+}
+
 /// Attaches the recorder before the command's first instruction, and waits for the barrier. Nothing where
 /// nothing is to be done any more.
 fn attach(stream: &UnixStream, job: &Job, start: &Start, notes: &mut Notes) -> Option<Attached> {
     let mut record = job.record.clone();
     record.replayed = start.replay().is_some();
-    let mut recorder = Recorder::start(&record);
+    let begun = Instant::now();
+    // What a chart needs is asked for of this start.
+    let is_recorded = start.is_to_be_recorded() || record.activity;
+    let recorder = is_recorded.then(|| Recorder::start(&record));
+    let attach = begun.elapsed();
     // Where it cannot be, the start is recorded as others are.
-    let exact = start.is_to_be_exact() && recorder.is_ok();
+    let exact = start.is_to_be_exact() && matches!(recorder, Some(Ok(_)));
     let exact = exact.then(|| NoFaultAround::start(record.limit).ok()).flatten();
     let Ok(Message::Command(pid)) = receive(stream) else {
         // The supervisor is gone, and the command with it or on its own.
         return None;
     };
-    recorder = recorder.and_then(|mut running| running.add_root(pid).map(|()| running));
-    if let Some(replay) = start.replay() {
+    let recorder =
+        recorder.map(|recorder| recorder.and_then(|mut running| running.add_root(pid).map(|()| running)));
+    let stood_until = start.replay().map(|replay| {
+        let stands = replay.barrier_up();
         replay.wait_released();
-    }
-    if let (Err(error), Purpose::Trace { .. }) = (&recorder, &job.purpose) {
+        match stands {
+            true => Instant::now(),
+            false => replay.released_at().unwrap_or(begun),
+        }
+    });
+    let until = Instant::now();
+    let wait = Wait {
+        until,
+        for_recorder: until
+            .duration_since(stood_until.unwrap_or(begun).max(begun))
+            .min(attach),
+        attach,
+    };
+    if let (Some(Err(error)), Purpose::Trace { .. }) = (&recorder, &job.purpose) {
         // Nothing to do without: the supervisor is told, or is gone.
         let _ = send(stream, Message::Refused(error.to_string()));
         return None;
     }
-    if let Err(error) = &recorder {
+    if let Some(Err(error)) = &recorder {
         notes.add(format!("not recording: {error}"));
     }
-    if let Some(why) = recorder.as_ref().ok().and_then(Recorder::no_activity) {
+    let activity = recorder.as_ref().and_then(|recorder| recorder.as_ref().ok());
+    if let Some(why) = activity.and_then(Recorder::no_activity) {
         notes.add(format!("recording without what a chart needs: {why}"));
     }
-    Some((recorder, exact))
+    Some(Attached {
+        recorder,
+        exact,
+        wait,
+    })
 }
-
-/// A recorder, or why there is none; and what has the kernel map nothing around a fault meanwhile.
-type Attached = (Result<Recorder, RecordError>, Option<NoFaultAround>);
 
 /// Reviews the start, learns from it and plans the next; the document of what was done.
 fn finish(
     job: &Job,
     asked: &StartRequest,
     over: Over,
-    watch: &Watch,
-    recorded: Result<Trace, RecordError>,
+    (watch, wait): (&Watch, Wait),
+    recorded: Option<Result<Trace, RecordError>>,
     reason: EndReason,
     notes: &mut Notes,
 ) -> anyhow::Result<String> {
@@ -162,25 +218,41 @@ fn finish(
         rest: job.rest.clone(),
     };
     let turned_out = match &recorded {
-        Ok(trace) => keys::turned_out(store, &whose, &keys::LocalNames, trace).unwrap_or_else(|error| {
-            notes.add(error.to_string());
-            None
-        }),
-        Err(_) => None,
+        Some(Ok(trace)) => {
+            keys::turned_out(store, &whose, &keys::LocalNames, trace).unwrap_or_else(|error| {
+                notes.add(error.to_string());
+                None
+            })
+        }
+        _ => None,
     };
+    let took = match watch.fate() {
+        Fate::Ended(ended, at) => Some((ended.status, at.duration_since(job.origin.instant))),
+        _ => None,
+    };
+    // How long one takes that goes on only its recording tells.
+    let record_every = took.map_or(1, |(_, took)| record_every(ns(wait.attach), Some(ns(took))));
     let configured = config::read(Path::new(config::FILE), &mut |line| notes.add(line)).programs;
     let finished = Finished {
         store,
         origin_unix_ns: job.origin.unix_ns,
         key: turned_out.as_ref().unwrap_or(key),
+        ended: took.map(|(status, took)| {
+            let held_ns = match over.mode {
+                Mode::Replay => ns(wait.for_recorder) - ns(wait.for_recorder) / u64::from(record_every),
+                // Without headstart it would not have waited at all.
+                _ => ns(wait.until.duration_since(job.origin.instant)),
+            };
+            (Some(status), took.saturating_sub(Duration::from_nanos(held_ns)))
+        }),
         over,
-        recorded: Some(recorded),
+        recorded,
         reason,
-        ended: status_and_time(watch.fate(), job.origin.instant),
         rules: Rules {
             unfit: watch.went_ahead().then(|| AHEAD.into()),
             named: MountTable::read()
                 .map_or_else(|_| NamedFiles::default(), |mounts| arguments.named(&mounts)),
+            record_every,
             ..Rules::of_programs(*control_every, configured.exact_pages)
         },
     };
@@ -215,22 +287,40 @@ fn reads_what_may_be_unmounted(plan: &PlanFile) -> bool {
     devices.any(|device| device.mount_point.as_bytes() != b"/")
 }
 
-/// The command's status, and how long it took, once it has ended.
-fn status_and_time(fate: Fate, origin: Instant) -> Option<(Option<i32>, Duration)> {
-    match fate {
-        Fate::Ended(ended, at) => Some((Some(ended.status), at.duration_since(origin))),
-        _ => None,
-    }
+fn ns(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Records until the start has ended, and calls `over` at once then; where nothing records, waits for the
+/// Waits for the command's end, so long at most, and calls `over` at once then. What follows has a deadline.
+fn wait_for_the_end(
+    watch: &Watch,
+    limit: Duration,
+    over: impl FnOnce(),
+    last: &LastLimit,
+) -> (EndReason, Deadline) {
+    let until = Instant::now() + limit;
+    let reason = loop {
+        last.renew();
+        let left = until.saturating_duration_since(Instant::now());
+        match watch.wait(LOOK_EVERY.min(left)) {
+            Fate::Ended(ended, _) => break EndReason::Exit(ended.status),
+            Fate::Running if left.is_zero() => break EndReason::Limit,
+            Fate::Running => {}
+            Fate::NotStarted | Fate::Unknown => break EndReason::Interrupted,
+        }
+    };
+    over();
+    (reason, Deadline::arm(deadline::FINISH))
+}
+
+/// Records until the start has ended, and calls `over` at once then; where nothing can record, waits for the
 /// command's end. What follows has a deadline.
 fn record_to_the_end(
     recorder: Result<Recorder, RecordError>,
     watch: &Watch,
     over: impl FnOnce(),
     last: &LastLimit,
-) -> (Result<Trace, RecordError>, EndReason, Deadline) {
+) -> (Option<Result<Trace, RecordError>>, EndReason, Deadline) {
     let status = || {
         if last.renew() {
             watch.check();
@@ -258,19 +348,11 @@ fn record_to_the_end(
                 trace.end.cpu_ns = Some(cpu_ns).filter(|ns| *ns > 0);
                 trace
             });
-            (trace, reason, deadline)
+            (Some(trace), reason, deadline)
         }
         Err(error) => {
-            let reason = loop {
-                last.renew();
-                match watch.wait(LOOK_EVERY) {
-                    Fate::Ended(ended, _) => break EndReason::Exit(ended.status),
-                    Fate::Running => {}
-                    Fate::NotStarted | Fate::Unknown => break EndReason::Interrupted,
-                }
-            };
-            over();
-            (Err(error), reason, Deadline::arm(deadline::FINISH))
+            let (reason, deadline) = wait_for_the_end(watch, AS_LONG_AS_IT_RUNS, over, last);
+            (Some(Err(error)), reason, deadline)
         }
     }
 }
@@ -278,9 +360,10 @@ fn record_to_the_end(
 /// Writes the trace that was asked for, and gives the document of it.
 fn save(
     path: &Path,
-    recorded: Result<Trace, RecordError>,
+    recorded: Option<Result<Trace, RecordError>>,
     summarize: fn(&Trace, usize) -> anyhow::Result<String>,
 ) -> anyhow::Result<String> {
+    let recorded = recorded.context("no trace was written: nothing was recorded")?;
     let trace = recorded.map_err(|error| anyhow::anyhow!("no trace was written: {error}"))?;
     let bytes = trace.to_bytes()?;
     headstart_store::write_output(path, &bytes)?;

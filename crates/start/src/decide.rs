@@ -134,15 +134,46 @@ fn is_control(turns: Turns, every: u32, fixed: bool) -> bool {
     turns.replays_since_control.saturating_add(1) >= every
 }
 
+/// The part of a start that recording it may take, over all starts.
+const MOST_OF_START: f64 = 0.01;
+
+/// However much it takes, one known start in so many is recorded: what starts need changes.
+const MOST_SELDOM: u32 = 10;
+
+/// One known start in how many is recorded, that recording takes no more than [`MOST_OF_START`] of all:
+/// `recording_ns` are what it took of one that took `of_ns` in all, `None` where that is unknown.
+pub fn record_every(recording_ns: u64, of_ns: Option<u64>) -> u32 {
+    let may_take_ns = MOST_OF_START * of_ns.map_or(f64::INFINITY, |ns| ns as f64);
+    ((recording_ns as f64 / may_take_ns).ceil() as u32).clamp(1, MOST_SELDOM)
+}
+
+/// Whether a start for which this was decided is recorded; `is_warm`: all that it reads is in memory.
+///
+/// Of control runs every other one is: recorded it tells how long the start waits for devices, unrecorded how
+/// long it takes.
+pub fn is_recorded(known: &PriorState<'_>, decision: &Decision, is_warm: bool) -> bool {
+    let turns = known.turns;
+    // What re-evaluates a bypass, is seldom, or is measured by somebody tells all it can.
+    let tells_all = known.bypass.is_some() || is_warm || turns.alternate > 0 || turns.exact_due;
+    tells_all
+        || match decision {
+            Decision::Replay => turns.record_in == 0,
+            Decision::Control => turns.record_in == 0 || turns.control_is_recorded,
+            Decision::Record | Decision::Bypass(_) => true,
+        }
+}
+
 /// Until so many starts are known, each is recorded.
 const KNOWN: u32 = 3;
 
-/// How many starts with a replay go unrecorded after this one, `requests` of which were issued, where one in
-/// `every` is recorded; `runs` are known.
+/// How many starts with a replay go unrecorded after this one, which issued `requests`, where one in `every`
+/// is recorded; `runs` are known. After an unrecorded one that was not seen to end the next is recorded.
 pub fn next_record_in(before: Turns, outcome: &Outcome, requests: usize, runs: u32, every: u32) -> u8 {
     let has_changed = is_updated(outcome, requests as u64);
     match (outcome.unrecorded, &outcome.not_learned) {
-        _ if outcome.mode != Mode::Replay || has_changed => 0,
+        (true, _) if outcome.elapsed_ns == 0 => 0,
+        (true, _) if outcome.mode == Mode::Control => before.record_in,
+        _ if !matches!(outcome.mode, Mode::Replay | Mode::Control) || has_changed => 0,
         (true, _) => before.record_in.saturating_sub(1),
         (false, Some(_)) => 0,
         (false, None) if runs < KNOWN => 0,
@@ -242,6 +273,7 @@ mod tests {
                 changed,
                 ..Skipped::default()
             },
+            elapsed_ns: 1_000_000_000,
             ..Outcome::new(Key::new("boot").unwrap(), mode)
         };
         let after = |record_in, outcome: &Outcome, runs, every| {
@@ -264,12 +296,75 @@ mod tests {
             0,
             "it was not read ahead"
         );
-        assert_eq!(after(0, &outcome(Mode::Control, false, 0), 3, 6), 0);
+        assert_eq!(after(0, &outcome(Mode::Control, false, 0), 3, 6), 5);
         let in_vain = Outcome {
             not_learned: Some("events were lost".into()),
             ..recorded
         };
         assert_eq!(after(0, &in_vain, 3, 6), 0);
+        let control = outcome(Mode::Control, true, 0);
+        assert_eq!(after(5, &control, 3, 6), 5, "it is no replay's turn");
+        let unseen = Outcome {
+            elapsed_ns: 0,
+            ..outcome(Mode::Replay, true, 0)
+        };
+        assert_eq!(after(5, &unseen, 3, 6), 0, "only a recording tells when it ends");
+    }
+
+    #[test]
+    fn recording_takes_a_hundredth_of_all_starts() {
+        assert_eq!(record_every(50_000_000, Some(5_000_000_000)), 1);
+        assert_eq!(record_every(50_000_000, Some(4_900_000_000)), 2);
+        assert_eq!(record_every(50_000_000, Some(1_000_000_000)), 5);
+        assert_eq!(record_every(50_000_000, Some(100_000_000)), 10);
+        assert_eq!(record_every(50_000_000, Some(0)), 10);
+        assert_eq!(record_every(50_000_000, None), 1);
+    }
+
+    #[test]
+    fn between_recorded_starts_every_other_control_run_is_recorded_and_all_that_tells_more() {
+        let recorded = |record_in, control_is_recorded, decision: &Decision, is_warm| {
+            let turns = Turns {
+                record_in,
+                control_is_recorded,
+                ..Turns::default()
+            };
+            is_recorded(&PriorState { turns, ..known() }, decision, is_warm)
+        };
+        let (replay, control) = (Decision::Replay, Decision::Control);
+        assert!(recorded(0, false, &replay, false) && !recorded(1, true, &replay, false));
+        assert!(recorded(0, false, &control, false) && !recorded(1, false, &control, false));
+        assert!(recorded(1, true, &control, false));
+        assert!(recorded(9, false, &control, true) && recorded(9, false, &replay, true));
+        assert!(recorded(9, false, &Decision::Record, false));
+        let with = |turns: Turns, bypass| {
+            let known = PriorState {
+                turns: Turns {
+                    record_in: 9,
+                    ..turns
+                },
+                bypass,
+                ..known()
+            };
+            is_recorded(&known, &replay, false)
+        };
+        let alternate = Turns {
+            alternate: 2,
+            ..Turns::default()
+        };
+        let exact_due = Turns {
+            exact_due: true,
+            ..Turns::default()
+        };
+        let bypass = Bypass {
+            every: 10,
+            kernel: "6.18".into(),
+            machine: "4ed0".into(),
+            replay: true,
+            why: "no gain".into(),
+        };
+        assert!(with(alternate, None) && with(exact_due, None) && with(Turns::default(), Some(&bypass)));
+        assert!(!with(Turns::default(), None));
     }
 
     #[test]

@@ -178,6 +178,8 @@ struct NextRecording {
     record_in: u8,
     /// See [`Turns::bridges_nothing`].
     bridges_nothing: bool,
+    /// See [`Turns::control_is_recorded`].
+    control: bool,
 }
 
 impl Finished<'_> {
@@ -226,7 +228,11 @@ impl Finished<'_> {
         let due = NextRecording {
             record_in: next_record_in(before.state.turns, &outcome, self.requests(), 0, 1),
             bridges_nothing: self.bridges_nothing(before),
-            ..NextRecording::default()
+            exact: None,
+            control: match self.over.mode {
+                Mode::Control => unrecorded,
+                _ => before.state.turns.control_is_recorded,
+            },
         };
         lock.add_outcome(&outcome)?;
         let outcomes = lock.dir().outcomes(|line| notes.add(line));
@@ -274,6 +280,7 @@ impl Finished<'_> {
         let outcomes = lock.dir().outcomes(|line| notes.add(line));
         let mut due = NextRecording {
             bridges_nothing: self.bridges_nothing(before),
+            control: self.over.mode != Mode::Control && before.state.turns.control_is_recorded,
             ..NextRecording::default()
         };
         let planned = match learned {

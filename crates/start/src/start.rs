@@ -10,7 +10,7 @@
 
 use crate::Arguments;
 use crate::bypass;
-use crate::decide::{Decision, PriorState, decide};
+use crate::decide::{Decision, PriorState, decide, is_recorded};
 use crate::next_start::{machine_of, plan_of_state};
 use crate::warm_start::sample_warmth;
 use headstart_model::outcome::{Mode, ReplayReport, Resident};
@@ -74,6 +74,7 @@ pub struct Start<R = Replay> {
     in_memory: Option<Sample>,
     depends: bool,
     exact: bool,
+    recorded: bool,
     /// What there is to tell of it, for the log.
     pub lines: Vec<String>,
 }
@@ -118,6 +119,7 @@ impl<R: Reads> Start<R> {
             in_memory: None,
             depends: false,
             exact: exact_due && replays,
+            recorded: true,
             lines: Vec::new(),
         }
     }
@@ -173,6 +175,11 @@ impl<R: Reads> Start<R> {
     /// others stays unknown.
     pub fn is_to_be_exact(&self) -> bool {
         self.exact && (self.is_read_ahead() || self.decision == Decision::Control)
+    }
+
+    /// Whether it is its turn to be recorded. Who records all starts anyway need not ask.
+    pub fn is_to_be_recorded(&self) -> bool {
+        self.recorded
     }
 
     /// Begins the replay by `begin`, if that was decided; whether it has begun now. A start whose replay
@@ -291,12 +298,14 @@ impl Start {
             None => (None, None, None),
         };
         let exact_due = known.turns.exact_due;
-        let decision = decide(&PriorState {
+        let known = PriorState {
             has_plan: plan.is_some(),
             warmth: warmth.filter(|_| *control_every != 0 || std::env::var_os(EVEN_WARM).is_none()),
             ..known
-        });
+        };
+        let decision = decide(&known);
         let warm = warmth.is_some_and(|warmth| warmth.is_warm());
+        let recorded = is_recorded(&known, &decision, warm);
         // Where much is used that is not planned, only a recording tells of the next.
         let is_left =
             warm && known.turns.unplanned == 0 && !depends && matches!(decision, Decision::Bypass(_));
@@ -306,6 +315,7 @@ impl Start {
             exact: exact_due && (decision == Decision::Replay || warm && decision == Decision::Control),
             resident,
             warm,
+            recorded,
             in_memory: sample.filter(|_| is_left),
             lines,
             ..Start::with_plan(decision, plan, false)

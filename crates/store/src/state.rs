@@ -20,13 +20,13 @@ use std::path::PathBuf;
 const TURNS: &str = "turns";
 
 /// What follows the plan in the one file: this, the replays since the last control run, how many starts there
-/// are for one, the machine, how long a start waited for devices, three bytes that are 0 or 1, how many
+/// are for one, the machine, how long a start waited for devices, four bytes that are 0 or 1, how many
 /// replays go unrecorded, and how many starts used much that is not planned.
-const MAGIC: &[u8; 6] = b"START4";
+const MAGIC: &[u8; 6] = b"START5";
 /// Numbers of four bytes.
 const NUMBERS: usize = 4;
 /// Bytes behind the plan.
-pub const TAIL: usize = MAGIC.len() + 4 * NUMBERS + 6;
+pub const TAIL: usize = MAGIC.len() + 4 * NUMBERS + 7;
 
 /// Where a key stands between control runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,6 +49,9 @@ pub struct Turns {
     /// So many starts with a replay go unrecorded before one is recorded.
     #[serde(default)]
     pub record_in: u8,
+    /// The next control run is recorded, whatever `record_in` says: the last one was not.
+    #[serde(default)]
+    pub control_is_recorded: bool,
     /// The longest that a recorded start without a replay waited for devices, milliseconds: what its plan
     /// costs at least, whatever its devices are guessed to cost.
     #[serde(default)]
@@ -225,6 +228,7 @@ fn to_bytes(plan: &PlanFile, turns: Turns) -> Vec<u8> {
         unplanned,
         bridges_nothing,
         alternate,
+        control_is_recorded,
         // Where there is a plan, nobody asks for another.
         ignores_imports: _,
     } = turns;
@@ -232,7 +236,8 @@ fn to_bytes(plan: &PlanFile, turns: Turns) -> Vec<u8> {
     bytes.extend_from_slice(MAGIC);
     let numbers: [u32; NUMBERS] = [replays_since_control, control_every, machine, waited_ms];
     bytes.extend(numbers.iter().flat_map(|number| number.to_le_bytes()));
-    bytes.extend_from_slice(&[in_doubt.into(), exact_due.into(), bridges_nothing.into()]);
+    let flags = [in_doubt, exact_due, bridges_nothing, control_is_recorded];
+    bytes.extend(flags.map(u8::from));
     bytes.extend_from_slice(&[record_in, unplanned, alternate]);
     bytes
 }
@@ -248,6 +253,7 @@ fn from_bytes(mut bytes: Vec<u8>) -> Option<(PlanFile, Turns)> {
         in_doubt @ 0..=1,
         exact_due @ 0..=1,
         bridges_nothing @ 0..=1,
+        control_is_recorded @ 0..=1,
         record_in,
         unplanned,
         alternate,
@@ -269,6 +275,7 @@ fn from_bytes(mut bytes: Vec<u8>) -> Option<(PlanFile, Turns)> {
             record_in,
             unplanned,
             bridges_nothing: bridges_nothing == 1,
+            control_is_recorded: control_is_recorded == 1,
             alternate,
             ignores_imports: false,
         },
@@ -320,6 +327,7 @@ mod tests {
             in_doubt: false,
             exact_due: true,
             record_in: 9,
+            control_is_recorded: true,
             waited_ms: 80_000,
             unplanned: 3,
             bridges_nothing: true,
@@ -403,8 +411,8 @@ mod tests {
             assert!(!key.is_replayed(), "{length} of {} bytes", whole.len());
         }
         // But for the numbers.
-        let flags = whole.len() - 6..whole.len() - 3;
-        for at in (0..whole.len() - 6 - 4 * NUMBERS).chain(flags) {
+        let flags = whole.len() - 7..whole.len() - 3;
+        for at in (0..whole.len() - 7 - 4 * NUMBERS).chain(flags) {
             let mut changed = whole.clone();
             changed[at] ^= 0x10;
             std::fs::write(&path, &changed).unwrap();

@@ -146,7 +146,10 @@ mod tests {
             mm::madvise(map, 40 * page, mm::Advice::LinuxPageOut).unwrap();
             mm::munmap(map, 40 * page).unwrap();
         }
-        assert!(resident_pages(&file, 0, u64::MAX).unwrap() < 40, "the kernel takes what it is told to");
+        assert!(
+            resident_pages(&file, 0, u64::MAX).unwrap() < 40,
+            "the kernel takes what it is told to"
+        );
         assert_eq!(crate::testing::resident(file.path()).unwrap(), [(0, 40)]);
         crate::testing::evict(file.path()).unwrap();
         assert_eq!(crate::testing::resident(file.path()).unwrap(), []);

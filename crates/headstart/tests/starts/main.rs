@@ -10,5 +10,6 @@ mod growing;
 mod killed;
 mod namespaces;
 mod own_program;
+mod seldom;
 mod transparency;
 mod waiting;

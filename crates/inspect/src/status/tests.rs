@@ -225,6 +225,7 @@ fn what_was_compared_and_what_not_is_told() {
     assert_eq!(left_out(&LeftOut::default()), None);
     let some = LeftOut {
         before_change: 0,
+        recorded: 3,
         warm: 12,
         unknown: 0,
         unusual: 1,
@@ -232,6 +233,8 @@ fn what_was_compared_and_what_not_is_told() {
     };
     assert_eq!(
         left_out(&some).as_deref(),
-        Some("starts: 12 with nearly all in memory, 1 that ended otherwise than most or taught nothing")
+        Some(
+            "starts: 12 with nearly all in memory, 3 that were recorded, which takes time, 1 that ended otherwise than most or taught nothing"
+        )
     );
 }

@@ -191,6 +191,35 @@ fn starts_that_were_not_recorded_count_as_those_that_were() {
 }
 
 #[test]
+fn what_recording_takes_hides_no_harm() {
+    let unrecorded = |outcome: Outcome| Outcome {
+        not_learned: Some("it was not its turn".into()),
+        unrecorded: true,
+        ..outcome
+    };
+    // Read ahead it takes 140 ms and without 110, but every other control run is recorded, and takes 200.
+    let mut outcomes = vec![start(Mode::Record, 210, 0), start(Mode::Replay, 190, 5)];
+    for round in 0..12 {
+        let replays = (0..3).map(|index| 138 + (round + index) % 5);
+        outcomes.extend(replays.map(|ms| unrecorded(start(Mode::Replay, ms, 5))));
+        outcomes.push(start(Mode::Control, 200 + round % 3, 5));
+        if round == 0 {
+            let early = compare(&outcomes);
+            assert_eq!((early.left_out.recorded, early.with.starts), (0, 4), "{early:?}");
+        }
+        outcomes.push(unrecorded(start(Mode::Control, 109 + round % 4, 5)));
+    }
+    let comparison = compare(&outcomes);
+    assert_eq!(comparison.verdict, Verdict::Slower, "{comparison:?}");
+    assert_eq!(
+        comparison.left_out.recorded, 13,
+        "the first start counts as it did"
+    );
+    let with = comparison.with.median_ns.unwrap();
+    assert!((138 * MS..143 * MS).contains(&with), "{comparison:?}");
+}
+
+#[test]
 fn a_bet_is_fair_but_for_what_a_bettor_is_left_with() {
     use evidence::{Claim, Evidence};
     // All orders of three starts with and two without, which are equally probable where replays make no

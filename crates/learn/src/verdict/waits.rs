@@ -31,6 +31,7 @@ pub fn too_little(outcomes: &[Outcome]) -> Option<(u64, u64)> {
         matches!(outcome.mode, Mode::Record | Mode::Control)
             && whole(outcome)
             && Some(outcome.status) == usual
+            && !outcome.unrecorded
     });
     // Whether a first start was cold nobody knows.
     let share = |outcome: &Outcome| outcome.resident_before.and_then(|before| before.share());

@@ -79,12 +79,7 @@ fn each_compressed_block_is_read_once_though_many_are_asked_for_at_once() {
             let report = start(&plan).finish();
             assert_eq!(report.skipped.total(), 0);
             let read = disk.read_bytes() - before;
-            assert_eq!(
-                in_memory(&path),
-                PAGES,
-                "{arguments:?}: {:?}",
-                resident(&path)
-            );
+            assert_eq!(in_memory(&path), PAGES, "{arguments:?}: {:?}", resident(&path));
             assert!(
                 read * 100 <= whole * 105,
                 "{arguments:?}: {read} bytes, {whole} by one who reads all"

@@ -424,8 +424,7 @@ fn tree_becomes_free_of_reads(block: &str) {
     // Where the metadata is: what the walk brought into the block device's cache, pages read in part
     // included.
     let node = std::fs::File::open(disk.node()).unwrap();
-    let touched =
-        |page: &u64| resident_pages(&node, page * PAGE, PAGE).unwrap() == 1;
+    let touched = |page: &u64| resident_pages(&node, page * PAGE, PAGE).unwrap() == 1;
     let touched: Vec<u64> = (0..(64 << 20) / PAGE).filter(touched).collect();
     drop(node);
     disk.cool();

@@ -23,7 +23,8 @@ use std::path::PathBuf;
 /// An unknown command is recorded. For a known one, what it will read is read ahead as it starts; it is
 /// recorded again, and what was learned and how it went is kept. That happens in the background once the
 /// start has ended: when the command ends, or reads nothing new and hardly computes for 2 seconds, or after
-/// 60 seconds.
+/// 60 seconds. Where recording takes more than 1 % of a command that ends by itself, from the fourth time on
+/// only one start in N is recorded, N at most 10, and one after its files have changed.
 ///
 /// A bypassed start runs at once, and headstart does nothing for it. A start is bypassed if what it reads is
 /// in memory; one in N, by chance, is recorded all the same. Starts are also bypassed if earlier ones show
@@ -42,7 +43,7 @@ pub struct Args {
     /// interprets].
     #[arg(long, value_name = "KEY", value_parser = name)]
     name: Option<Key>,
-    /// Make every Nth cold start a control, which is recorded and not read ahead, to compare with (every
+    /// Make every Nth cold start a control, for which nothing is read ahead, to compare with (every
     /// second one where reading ahead looks slower). 0: no control starts [default: 10, and a multiple of it
     /// once a gain is shown, see headstart.toml(5)].
     #[arg(long, value_name = "N")]

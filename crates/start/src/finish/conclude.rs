@@ -61,6 +61,7 @@ impl Finished<'_> {
             exact_due: due.exact.unwrap_or(turns.exact_due),
             record_in: due.record_in,
             bridges_nothing: due.bridges_nothing,
+            control_is_recorded: due.control,
             waited_ms: longest_wait_ms(outcomes),
             // Where there is no plan, what was read ahead was others' starts'.
             ignores_imports: plan.is_none()

@@ -87,7 +87,7 @@ pub fn resident(path: &Path) -> io::Result<Vec<(u64, u64)>> {
     let in_memory = crate::residency::resident(&file, 0, size)?;
     let end = size.div_ceil(page);
     let mut from = 0;
-    for range in in_memory.into_iter().chain([end..end]) {
+    for range in in_memory.into_iter().chain(std::iter::once(end..end)) {
         // A length of 0 would mean the rest of the file.
         if from < range.start && taken_back(from..range.start) > 0 {
             for missing in from..range.start {
