@@ -130,7 +130,8 @@ fn what_was_learned_is_kept_only_if_somebody_asks_and_nothing_else_is_left() {
     let said = bench(&["--keep"]);
     assert!(said.contains("What was learned is kept"), "{said}");
     let known = case.json(&["status", "--json"]);
-    assert_eq!(known[0]["profile"]["runs"], 2 + 4, "{known}");
+    // Later ones of so short a start are not recorded, as they are not without bench.
+    assert_eq!(known[0]["profile"]["runs"], 3, "{known}");
     let ran = case.headstart(&[
         "bench",
         "--yes",

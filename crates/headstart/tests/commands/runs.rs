@@ -59,7 +59,8 @@ fn the_second_start_is_replayed_and_the_last_of_n_is_a_control_run() {
         ["record", "replay", "replay", "control", "replay"],
         "{status}"
     );
-    assert_eq!(status["profile"]["runs"], 5);
+    // One that soon ends is recorded one time in ten from then on.
+    assert_eq!(status["profile"]["runs"], 3);
     assert_eq!(status["comparison"]["without"]["starts"], 1, "the control start");
     assert_eq!(status["comparison"]["verdict"], "too-few");
     let text = case.headstart(&["status", "k"]).out;
@@ -67,11 +68,11 @@ fn the_second_start_is_replayed_and_the_last_of_n_is_a_control_run() {
         text.contains("not enough cold starts without a replay yet: 1 of 2"),
         "{text}"
     );
-    // The last replay is that of the fifth start; what it needed had to be read, and took at least some time.
+    // The last recorded replay is that of the third start; what it needed had to be read, and took some time.
     let floor = &status["floor"];
     assert!(floor["floor"]["floor_ns"].as_u64() > Some(0), "{status}");
-    assert_eq!(floor["took_ns"], status["outcomes"][4]["elapsed_ns"]);
-    assert_eq!(floor["started_unix_ns"], status["outcomes"][4]["started_unix_ns"]);
+    assert_eq!(floor["took_ns"], status["outcomes"][2]["elapsed_ns"]);
+    assert_eq!(floor["started_unix_ns"], status["outcomes"][2]["started_unix_ns"]);
     assert!(text.lines().any(|line| line.starts_with("floor ")), "{text}");
     assert!(case.headstart(&["status"]).out.contains('k'));
     let outcome = std::fs::read_dir(case.state().join("keys"))
@@ -83,7 +84,7 @@ fn the_second_start_is_replayed_and_the_last_of_n_is_a_control_run() {
     assert_eq!(case.headstart(&["show", outcome.to_str().unwrap()]).code(), 0);
 
     let explained = case.json(&["explain", "data", "--name", "k", "--json"]);
-    assert_eq!(explained[0]["runs"], 5);
+    assert_eq!(explained[0]["runs"], 3);
     assert!(
         explained[0]["entry"]["ranges"]
             .as_array()
@@ -96,7 +97,7 @@ fn the_second_start_is_replayed_and_the_last_of_n_is_a_control_run() {
         unused[0]["because"]
             .as_str()
             .unwrap()
-            .contains("none of the 5 runs"),
+            .contains("none of the 3 runs"),
         "{unused}"
     );
 
