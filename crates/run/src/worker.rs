@@ -33,9 +33,6 @@ pub(crate) const LETS_GO_WITHIN: Duration = Duration::from_secs(1);
 /// How often the process looks around while nothing records.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
-/// A command whose start cannot be recorded is waited for so long.
-const AS_LONG_AS_IT_RUNS: Duration = Duration::from_secs(u32::MAX as u64);
-
 /// Why a start whose beginning was not seen teaches nothing.
 const AHEAD: &str = "the command was released before its recorder was ready";
 
@@ -142,8 +139,8 @@ fn attach(stream: &UnixStream, job: &Job, start: &Start, notes: &mut Notes) -> O
     let mut record = job.record.clone();
     record.replayed = start.replay().is_some();
     let begun = Instant::now();
-    // What a chart needs is asked for of this start.
-    let is_recorded = start.is_to_be_recorded() || record.activity;
+    // What a chart needs is asked for of this start. Of one that is read ahead no more a recording tells more.
+    let is_recorded = start.is_to_be_recorded() || record.activity || start.mode() == Mode::Declined;
     let recorder = is_recorded.then(|| Recorder::start(&record));
     let attach = begun.elapsed();
     // Where it cannot be, the start is recorded as others are.
@@ -155,20 +152,16 @@ fn attach(stream: &UnixStream, job: &Job, start: &Start, notes: &mut Notes) -> O
     };
     let recorder =
         recorder.map(|recorder| recorder.and_then(|mut running| running.add_root(pid).map(|()| running)));
-    let stood_until = start.replay().map(|replay| {
+    let released = start.replay().and_then(|replay| {
         let stands = replay.barrier_up();
         replay.wait_released();
-        match stands {
-            true => Instant::now(),
-            false => replay.released_at().unwrap_or(begun),
-        }
+        stands.then(Instant::now).or(replay.released_at())
     });
     let until = Instant::now();
+    let alone_since = released.map_or(begun, |at| at.max(begun));
     let wait = Wait {
         until,
-        for_recorder: until
-            .duration_since(stood_until.unwrap_or(begun).max(begun))
-            .min(attach),
+        for_recorder: until.duration_since(alone_since).min(attach),
         attach,
     };
     if let (Some(Err(error)), Purpose::Trace { .. }) = (&recorder, &job.purpose) {
@@ -298,10 +291,10 @@ fn wait_for_the_end(
     over: impl FnOnce(),
     last: &LastLimit,
 ) -> (EndReason, Deadline) {
-    let until = Instant::now() + limit;
+    let begun = Instant::now();
     let reason = loop {
         last.renew();
-        let left = until.saturating_duration_since(Instant::now());
+        let left = limit.saturating_sub(begun.elapsed());
         match watch.wait(LOOK_EVERY.min(left)) {
             Fate::Ended(ended, _) => break EndReason::Exit(ended.status),
             Fate::Running if left.is_zero() => break EndReason::Limit,
@@ -351,7 +344,7 @@ fn record_to_the_end(
             (Some(trace), reason, deadline)
         }
         Err(error) => {
-            let (reason, deadline) = wait_for_the_end(watch, AS_LONG_AS_IT_RUNS, over, last);
+            let (reason, deadline) = wait_for_the_end(watch, Duration::MAX, over, last);
             (Some(Err(error)), reason, deadline)
         }
     }

@@ -41,12 +41,6 @@ impl Starts {
         let status = self.case.json(&["status", "k", "--json"]);
         status["outcomes"].as_array().unwrap().last().unwrap().clone()
     }
-
-    fn traces(&self) -> u64 {
-        self.case.json(&["status", "k", "--json"])["traces"]
-            .as_u64()
-            .unwrap()
-    }
 }
 
 const READ: &str = "cat \"$1\"/f* >/dev/null";
@@ -58,18 +52,22 @@ fn mode(outcome: &Value) -> (&str, bool) {
     )
 }
 
+/// Starts until one is not recorded: how many are depends on how long they take, and so on who else computes.
+fn until_unrecorded(starts: &mut Starts) -> Value {
+    let mut outcomes = (0..40).map(|_| starts.start(READ, "0"));
+    let found = outcomes.find(|outcome| mode(outcome).1);
+    found.expect("a start that takes as long as to attach a recorder, and is not recorded")
+}
+
 #[test]
-fn a_short_command_is_recorded_one_time_in_ten_and_once_its_files_have_changed() {
+fn a_short_command_is_seldom_recorded_but_once_its_files_have_changed() {
     let Some(mut starts) = Starts::new() else { return };
     let first: Vec<Value> = (0..3).map(|_| starts.start(READ, "0")).collect();
     let modes: Vec<_> = first.iter().map(mode).collect();
     assert_eq!(modes, [("record", false), ("replay", false), ("replay", false)]);
-    let unrecorded = starts.start(READ, "0");
+    let unrecorded = until_unrecorded(&mut starts);
     assert_eq!(mode(&unrecorded), ("replay", true), "{unrecorded:#}");
-    assert_eq!(
-        (unrecorded["not_learned"].is_string(), starts.traces()),
-        (true, 3)
-    );
+    assert!(unrecorded["not_learned"].is_string() && unrecorded["stages"] == serde_json::json!([]));
     assert!(unrecorded["elapsed_ns"].as_u64() > Some(0) && unrecorded["status"] == 0);
     assert!(
         unrecorded["resident_before"].is_object(),
@@ -82,7 +80,6 @@ fn a_short_command_is_recorded_one_time_in_ten_and_once_its_files_have_changed()
     }
     write(&starts.disk.mount_point(), 0..FILES / 10, b'y').unwrap();
     let updated = starts.start(READ, "0");
-    assert_eq!(mode(&updated), ("replay", true));
     assert!(updated["skipped"]["changed"].as_u64() >= Some(20), "{updated:#}");
     let again = starts.start(READ, "0");
     assert_eq!(
@@ -90,19 +87,31 @@ fn a_short_command_is_recorded_one_time_in_ten_and_once_its_files_have_changed()
         (("replay", false), &Value::Null)
     );
 
-    // That one had the plan from before still.
-    let unrecorded: Vec<bool> = (0..11).map(|_| mode(&starts.start(READ, "0")).1).collect();
-    assert_eq!(unrecorded, [vec![false], vec![true; 9], vec![false]].concat());
+    let unrecorded: Vec<bool> = (0..22).map(|_| mode(&starts.start(READ, "0")).1).collect();
+    let longest = unrecorded.split(|is| !is).map(<[bool]>::len).max();
+    assert!((1..=9).contains(&longest.unwrap()), "{unrecorded:?}");
 }
 
 #[test]
 fn of_controls_every_other_is_recorded() {
     let Some(mut starts) = Starts::new() else { return };
-    (0..4).for_each(|_| drop(starts.start(READ, "0")));
-    let controls: Vec<Value> = (0..3).map(|_| starts.start(READ, "1")).collect();
-    let modes: Vec<_> = controls.iter().map(mode).collect();
-    assert_eq!(modes, [("control", true), ("control", false), ("control", true)]);
-    assert!(controls[0]["blocked_ns"].is_null() && controls[1]["blocked_ns"].is_u64());
+    for _ in 0..20 {
+        until_unrecorded(&mut starts);
+        let controls: Vec<Value> = (0..3).map(|_| starts.start(READ, "1")).collect();
+        let unrecorded: Vec<bool> = controls.iter().map(|outcome| mode(outcome).1).collect();
+        for control in &controls {
+            assert_eq!(control["mode"], "control");
+            assert_eq!(control["blocked_ns"].is_null(), mode(control).1, "{control:#}");
+        }
+        assert!(
+            !unrecorded.windows(2).any(|two| two == [true, true]),
+            "{unrecorded:?}"
+        );
+        if unrecorded.contains(&true) {
+            return;
+        }
+    }
+    panic!("no control run went unrecorded");
 }
 
 #[test]

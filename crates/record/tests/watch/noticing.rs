@@ -3,6 +3,7 @@
 use crate::harness::{Watched, file, go_on, program, start, waiting};
 use crate::support::{can_record, with_disk};
 use headstart_record::Standing;
+use headstart_system::testing::undisturbed;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -16,30 +17,32 @@ fn a_program_that_is_ignored_is_told_of_again_when_it_had_much_to_read() {
     if !can_record() {
         return;
     }
-    let (_mounted, disk) = with_disk("ext4");
-    let (one, small, large) = (program(&disk, "one"), file(&disk, "s", 4), file(&disk, "l", 600));
-    rustix::fs::sync();
-    let cold = |path: &Path| {
-        let file = fs::File::open(path).unwrap();
-        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
-    };
-    let mut watched = Watched::below(&disk);
-    let run = |watched: &mut Watched, path: &Path| {
-        assert!(start(&one, &[path]).wait().unwrap().success());
-        watched.for_a_while();
-        watched.noticed.len()
-    };
-    assert_eq!(run(&mut watched, &small), 1);
-    let program = watched.noticed[0].program;
-    let forever = Standing::IgnoredUntil(u64::MAX);
-    watched.watch.set_standing(program, forever).unwrap();
-    assert_eq!(run(&mut watched, &small), 1);
-    assert_eq!(run(&mut watched, &large), 1, "in memory");
-    cold(&large);
-    assert_eq!(run(&mut watched, &large), 1, "only afterwards is it known");
-    assert_eq!(run(&mut watched, &small), 2);
-    watched.watch.set_standing(program, Standing::Known).unwrap();
-    assert_eq!(run(&mut watched, &small), 3);
+    undisturbed(|| {
+        let (_mounted, disk) = with_disk("ext4");
+        let (one, small, large) = (program(&disk, "one"), file(&disk, "s", 4), file(&disk, "l", 600));
+        rustix::fs::sync();
+        let cold = |path: &Path| {
+            let file = fs::File::open(path).unwrap();
+            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        };
+        let mut watched = Watched::below(&disk);
+        let run = |watched: &mut Watched, path: &Path| {
+            assert!(start(&one, &[path]).wait().unwrap().success());
+            watched.for_a_while();
+            watched.noticed.len()
+        };
+        assert_eq!(run(&mut watched, &small), 1);
+        let program = watched.noticed[0].program;
+        let forever = Standing::IgnoredUntil(u64::MAX);
+        watched.watch.set_standing(program, forever).unwrap();
+        assert_eq!(run(&mut watched, &small), 1);
+        assert_eq!(run(&mut watched, &large), 1, "in memory");
+        cold(&large);
+        assert_eq!(run(&mut watched, &large), 1, "only afterwards is it known");
+        assert_eq!(run(&mut watched, &small), 2);
+        watched.watch.set_standing(program, Standing::Known).unwrap();
+        assert_eq!(run(&mut watched, &small), 3);
+    });
 }
 
 #[test]
@@ -47,69 +50,71 @@ fn a_program_is_told_of_again_when_what_it_reads_has_left_memory() {
     if !can_record() {
         return;
     }
-    let (_mounted, disk) = with_disk("ext4");
-    let (one, a) = (program(&disk, "one"), file(&disk, "a", 64));
-    let looked_up = disk.join("looked up");
-    fs::create_dir(&looked_up).unwrap();
-    let mut watched = Watched::below(&disk);
-    let told = |watched: &mut Watched, starts: usize| {
-        let before = watched.noticed.len();
-        for _ in 0..starts {
-            assert!(start(&one, &[&a]).wait().unwrap().success());
-        }
-        watched.for_a_while();
-        watched.noticed.len() - before
-    };
-    assert_eq!(told(&mut watched, 1), 1);
-    let program = watched.noticed[0].program;
-    watched.watch.set_standing(program, Standing::Known).unwrap();
-    let opened = fs::File::open(&a).unwrap();
-    let path = OFlags::PATH | OFlags::CLOEXEC;
-    let hour = Duration::from_secs(3600);
-    let leave = |watched: &mut Watched, how_long| {
-        let files = [opened.try_clone().unwrap().into()];
-        let names = [openat(CWD, &looked_up, path, Mode::empty()).unwrap()];
-        let left = watched
-            .watch
-            .leave_while_in_memory(program, how_long, &files, &names);
-        left.unwrap()
-    };
-    // None within five seconds; a machine on which as many starts take longer is asked once more.
-    let soon = Duration::from_secs(5);
-    let none = (0..20).any(|_| {
-        let begun = Instant::now();
-        assert!(leave(&mut watched, hour));
+    undisturbed(|| {
+        let (_mounted, disk) = with_disk("ext4");
+        let (one, a) = (program(&disk, "one"), file(&disk, "a", 64));
+        let looked_up = disk.join("looked up");
+        fs::create_dir(&looked_up).unwrap();
+        let mut watched = Watched::below(&disk);
+        let told = |watched: &mut Watched, starts: usize| {
+            let before = watched.noticed.len();
+            for _ in 0..starts {
+                assert!(start(&one, &[&a]).wait().unwrap().success());
+            }
+            watched.for_a_while();
+            watched.noticed.len() - before
+        };
+        assert_eq!(told(&mut watched, 1), 1);
+        let program = watched.noticed[0].program;
+        watched.watch.set_standing(program, Standing::Known).unwrap();
+        let opened = fs::File::open(&a).unwrap();
+        let path = OFlags::PATH | OFlags::CLOEXEC;
+        let hour = Duration::from_secs(3600);
+        let leave = |watched: &mut Watched, how_long| {
+            let files = [opened.try_clone().unwrap().into()];
+            let names = [openat(CWD, &looked_up, path, Mode::empty()).unwrap()];
+            let left = watched
+                .watch
+                .leave_while_in_memory(program, how_long, &files, &names);
+            left.unwrap()
+        };
+        // None within five seconds; a machine on which as many starts take longer is asked once more.
+        let soon = Duration::from_secs(5);
+        let none = (0..20).any(|_| {
+            let begun = Instant::now();
+            assert!(leave(&mut watched, hour));
+            let some = told(&mut watched, 40);
+            let is_soon = begun.elapsed() < soon;
+            assert!(!is_soon || some == 0, "{some} of 40");
+            is_soon
+        });
+        assert!(none, "40 starts always take more than {soon:?}");
+        // Then one of eight.
+        std::thread::sleep(soon);
         let some = told(&mut watched, 40);
-        let is_soon = begun.elapsed() < soon;
-        assert!(!is_soon || some == 0, "{some} of 40");
-        is_soon
+        assert!(some < 25, "{some} of 40");
+        rustix::fs::fadvise(&opened, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        assert!(!leave(&mut watched, hour), "nothing of it is in memory");
+        // It is that itself which reads the file again.
+        rustix::fs::fadvise(&opened, 0, None, rustix::fs::Advice::Random).unwrap();
+        assert_eq!(told(&mut watched, 1), 1, "it has left memory");
+        assert!(told(&mut watched, 40) < 25, "and is there again");
+        assert!(leave(&mut watched, Duration::ZERO));
+        assert_eq!(told(&mut watched, 5), 5, "its time is over");
+        assert!(leave(&mut watched, hour));
+        watched.watch.set_standing(program, Standing::Known).unwrap();
+        assert_eq!(told(&mut watched, 5), 5, "something else was learned of it");
+        assert!(leave(&mut watched, hour));
+        fs::rename(&looked_up, disk.join("another name")).unwrap();
+        assert_eq!(told(&mut watched, 5), 5, "a name that is not there any more");
+        fs::rename(disk.join("another name"), &looked_up).unwrap();
+        assert!(leave(&mut watched, hour));
+        fs::write(disk.join("new"), vec![1; 64 << 12]).unwrap();
+        fs::rename(disk.join("new"), &a).unwrap();
+        drop(opened);
+        let other = told(&mut watched, 5);
+        assert_eq!(other, 5, "another file is in its place");
     });
-    assert!(none, "40 starts always take more than {soon:?}");
-    // Then one of eight.
-    std::thread::sleep(soon);
-    let some = told(&mut watched, 40);
-    assert!(some < 25, "{some} of 40");
-    rustix::fs::fadvise(&opened, 0, None, rustix::fs::Advice::DontNeed).unwrap();
-    assert!(!leave(&mut watched, hour), "nothing of it is in memory");
-    // It is that itself which reads the file again.
-    rustix::fs::fadvise(&opened, 0, None, rustix::fs::Advice::Random).unwrap();
-    assert_eq!(told(&mut watched, 1), 1, "it has left memory");
-    assert!(told(&mut watched, 40) < 25, "and is there again");
-    assert!(leave(&mut watched, Duration::ZERO));
-    assert_eq!(told(&mut watched, 5), 5, "its time is over");
-    assert!(leave(&mut watched, hour));
-    watched.watch.set_standing(program, Standing::Known).unwrap();
-    assert_eq!(told(&mut watched, 5), 5, "something else was learned of it");
-    assert!(leave(&mut watched, hour));
-    fs::rename(&looked_up, disk.join("another name")).unwrap();
-    assert_eq!(told(&mut watched, 5), 5, "a name that is not there any more");
-    fs::rename(disk.join("another name"), &looked_up).unwrap();
-    assert!(leave(&mut watched, hour));
-    fs::write(disk.join("new"), vec![1; 64 << 12]).unwrap();
-    fs::rename(disk.join("new"), &a).unwrap();
-    drop(opened);
-    let other = told(&mut watched, 5);
-    assert_eq!(other, 5, "another file is in its place");
 }
 
 #[test]
