@@ -19,12 +19,11 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 
-/// One of each class of device: what is replayed otherwise uses other functions.
-const DISKS: [&str; 4] = ["disk7200", "flash4ms", "cloud", "lazy"];
+/// One of each class of device: what is replayed otherwise uses other functions. After so many starts on it
+/// the next is recorded, too, or is only read ahead (decision 54).
+const DISKS: [(&str, usize); 4] = [("disk7200", 2), ("flash4ms", 3), ("cloud", 2), ("lazy", 3)];
 /// It reads enough for each of them.
 const WORKLOAD: &str = "python";
-/// So many starts are learned from.
-const LEARNED: usize = 3;
 /// After so many boots the next is read ahead and recorded, and read ahead alone.
 const BOOTS: [usize; 2] = [2, 3];
 /// A boot has begun, and reads ahead, within so many seconds, also with a breakpoint at each function.
@@ -45,7 +44,9 @@ fn main() -> Result<()> {
         "/* Made by `make order`: what a start that is read ahead uses of headstart, in the order of its first use. */"
     );
     let _alone = paths::lock()?;
-    let starts = DISKS.iter().map(|disk| by_program(&tracer, disk));
+    let starts = DISKS
+        .iter()
+        .map(|(disk, learned)| by_program(&tracer, disk, *learned));
     let mut seen = HashSet::new();
     for used in starts.chain(BOOTS.iter().map(|boots| by_boot(&tracer, *boots))) {
         for address in used? {
@@ -69,10 +70,10 @@ fn main() -> Result<()> {
 }
 
 /// Where the functions are that a program's cold start uses from this disk, in the order of their first use.
-fn by_program(tracer: &str, disk: &str) -> Result<Vec<u64>> {
+fn by_program(tracer: &str, disk: &str, learned: usize) -> Result<Vec<u64>> {
     let mut case = Case::on(disk, WORKLOAD, Fs::Ext4)?;
     let options = ["--control-every", "0"];
-    for _ in 0..LEARNED {
+    for _ in 0..learned {
         case.run_cold(&options)?;
     }
     let file = tempfile::NamedTempFile::new()?;

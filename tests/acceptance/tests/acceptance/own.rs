@@ -200,7 +200,7 @@ fn few_reads_that_wait_for_one_another_come_before_the_first_request() -> Result
     let of_rest = before
         .iter()
         .filter(|read| own.is_read(read) && own.is_behind(end, read));
-    let of_rest: Vec<_> = of_rest.map(|read| (read.offset, read.length)).collect();
+    let of_rest: Vec<_> = of_rest.map(|read| (own.place(read), read.length)).collect();
     assert!(of_rest.len() <= 3, "read of what is no start's: {of_rest:?}");
     // What nothing else is in flight with: the program's first, what comes with the rest of it, and the file
     // of what is needed first, where it was ten with the directories on the way to that; and the replay's own
