@@ -139,7 +139,7 @@ fn attach(stream: &UnixStream, job: &Job, start: &Start, notes: &mut Notes) -> O
     let mut record = job.record.clone();
     record.replayed = start.replay().is_some();
     let begun = Instant::now();
-    // What a chart needs is asked for of this start. Of one that is read ahead no more a recording tells more.
+    // A chart is asked for of this start; and one whose replay could not begin is recorded, as others are.
     let is_recorded = start.is_to_be_recorded() || record.activity || start.mode() == Mode::Declined;
     let recorder = is_recorded.then(|| Recorder::start(&record));
     let attach = begun.elapsed();
