@@ -21,8 +21,9 @@ pub struct Outcome {
     pub status: Option<i32>,
     /// Time that its threads, added up, waited for block devices; `None` where it was not recorded.
     pub blocked_ns: Option<u64>,
-    /// What was in memory before the start of what it was expected to need; `None` where that was not looked
-    /// at, as with the first start of a key and with boots, which begin with nothing in memory.
+    /// What was in memory before the start of what it was expected to need; `None` where too little could be
+    /// looked at in time, or nothing was, as with the first start of a key and with boots, which begin with
+    /// nothing in memory.
     pub resident_before: Option<Resident>,
     /// Time the replay took; 0 without one.
     pub replay_ns: u64,

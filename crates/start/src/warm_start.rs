@@ -66,8 +66,8 @@ const SURELY_COLD: f64 = 0.5;
 const LEAST_KNOWN: f64 = 0.5;
 
 /// What of the plan is in memory, by looks of which chance says where they are, and what that means; nothing
-/// where it cannot be told. How much of all is in memory stays unknown where nobody can be asked of remote
-/// file systems.
+/// where it cannot be told. How much of all is in memory stays unknown where most of it could not be looked
+/// at in time, or nobody can be asked of remote file systems.
 pub(crate) fn sample_warmth(
     store: &Store,
     file: &PlanFile,
@@ -86,20 +86,22 @@ pub(crate) fn sample_warmth(
     let mut sample =
         |looks| headstart_replay::sample_with_remote(&plan, &costs, mounts, looks, draw, &mut remote);
     let (found, warmth) = sample_enough(&cost, &mut sample);
-    // Of a cold start the sample ends early, at another share each time: such starts are alike, and compared
-    // as such.
-    let in_memory = match warmth {
-        Some(warmth) if warmth.cold > ALIKE_COLD => 0.0,
-        Some(warmth) => 1.0 - warmth.cold,
-        None => 0.0,
+    let resident = warmth.map(|warmth| resident(found.resident.sampled_pages, warmth));
+    // What was taken for cold may not have been: what the replay finds tells more.
+    Some((found, resident.filter(|_| !remote.is_unknown()), warmth))
+}
+
+/// What a sample of so many pages says was in memory. Of a cold start the sample ends early, at another share
+/// each time: such starts are alike, and compared as such.
+fn resident(sampled_pages: u64, warmth: Warmth) -> Resident {
+    let in_memory = match warmth.cold > ALIKE_COLD {
+        true => 0.0,
+        false => 1.0 - warmth.cold,
     };
-    let sampled_pages = found.resident.sampled_pages;
-    let resident = Resident {
+    Resident {
         sampled_pages,
         resident_pages: (sampled_pages as f64 * in_memory).round() as u64,
-    };
-    // What was taken for cold may not have been: what the replay finds tells more.
-    Some((found, Some(resident).filter(|_| !remote.is_unknown()), warmth))
+    }
 }
 
 /// What a plan costs a start by itself where nothing of it is in memory.
@@ -187,6 +189,23 @@ mod tests {
             }
         });
         (asked, warmth)
+    }
+
+    #[test]
+    fn what_could_not_be_looked_at_in_time_is_not_called_cold() {
+        let found = |looks, unknown, cold| headstart_replay::Resident {
+            looks,
+            unknown,
+            cold,
+            ..Default::default()
+        };
+        assert_eq!(warmth_of(&found(0, 0.0, 0.0), 1), None);
+        assert_eq!(warmth_of(&found(1, 0.8, 0.0), 1), None, "one of five places");
+        let pages = |cold| {
+            let warmth = warmth_of(&found(5, 0.2, cold), 1).unwrap();
+            resident(64, warmth).resident_pages
+        };
+        assert_eq!([pages(0.0), pages(0.25), pages(0.9)], [64, 48, 0]);
     }
 
     fn measured(ms: u64) -> PlanCost<'static> {
