@@ -36,6 +36,7 @@ pub fn side_by_side(
                     model,
                     memory_mb: None,
                     processors: None,
+                    answer: None,
                     cache: None,
                     beside: None,
                 });

@@ -209,6 +209,7 @@ mod tests {
             model: crate::model::Model::load("none").unwrap(),
             memory_mb: Some(memory_mb),
             processors: None,
+            answer: None,
             cache: None,
             beside: None,
         };

@@ -17,6 +17,9 @@ use crate::kind::Kind;
 use crate::model::Model;
 use crate::setup::{Cache, Setup};
 
+/// No start ends by a server that is slower.
+const LONGEST_ANSWER_MS: f64 = 1000.0;
+
 /// The file's own form.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -28,6 +31,7 @@ struct File {
     fs: Option<Fs>,
     memory_mb: Option<u64>,
     processors: Option<NonZeroU8>,
+    answer_ms: Option<Spanned<f64>>,
     setups: Spanned<Vec<Spanned<Named>>>,
     base: Option<Spanned<String>>,
     rounds: Spanned<usize>,
@@ -66,6 +70,7 @@ struct CaseFile {
     fs: Option<Fs>,
     memory_mb: Option<u64>,
     processors: Option<NonZeroU8>,
+    answer_ms: Option<Spanned<f64>>,
     cache: Option<Cache>,
     beside: Option<Spanned<String>>,
 }
@@ -236,11 +241,24 @@ impl Source<'_> {
                 .with_context(|| self.place(disk.span(), "disk"))?,
             memory_mb: case.memory_mb.or(file.memory_mb),
             processors: case.processors.or(file.processors),
+            answer: self.answer(case.answer_ms.as_ref().or(file.answer_ms.as_ref()))?,
             cache: case.cache,
             beside: (case.beside.as_ref())
                 .map(|name| self.service(name))
                 .transpose()?,
         })
+    }
+
+    /// How long a server needs for an answer.
+    fn answer(&self, given: Option<&Spanned<f64>>) -> Result<Option<Duration>> {
+        let Some(given) = given else { return Ok(None) };
+        match *given.get_ref() {
+            ms if ms > 0.0 && ms <= LONGEST_ANSWER_MS => Ok(Some(Duration::from_secs_f64(ms / 1e3))),
+            ms => {
+                let why = format!("{ms}; more than 0, and at most {LONGEST_ANSWER_MS}");
+                Err(self.refuse(given.span(), "answer_ms", why))
+            }
+        }
     }
 
     /// The setup of this name, of which a case takes what runs beside each start.
@@ -305,6 +323,25 @@ mod tests {
             ("e", "none", 3, 1)
         );
         assert_eq!(e.cases[0].title(), "git on chroot, ext4, disk flash4ms");
+    }
+
+    #[test]
+    fn a_case_has_a_server_that_needs_its_time() {
+        let with = |ms: &str| format!("{GOOD}[[case]]\nname = 'a'\n[[case]]\nname = 'b'\nanswer_ms = {ms}\n");
+        let cases = parse(&with("0.5"), Path::new("e.toml")).unwrap().cases;
+        assert_eq!(
+            [cases[0].answer, cases[1].answer],
+            [None, Some(Duration::from_micros(500))]
+        );
+        assert!(
+            cases[1].title().ends_with(", 0.5 ms an answer"),
+            "{}",
+            cases[1].title()
+        );
+        for ms in ["0.0", "-1.0", "1000.5", "nan"] {
+            let error = wrong(&with(ms));
+            assert!(error.contains("line 11: answer_ms: "), "{error}");
+        }
     }
 
     #[test]

@@ -85,6 +85,8 @@ pub struct Case {
     pub memory_mb: Option<u64>,
     /// Emulated processors of a virtual machine.
     pub processors: Option<NonZeroU8>,
+    /// How long the server needs for an answer from which the root comes, where it comes from one.
+    pub answer: Option<Duration>,
     /// What is in memory when a start begins, for setups that do not say otherwise.
     pub cache: Option<Cache>,
     /// What runs beside each start: the `beside` of this setup.
@@ -100,12 +102,15 @@ impl Case {
             Some(1) => ", one processor".to_owned(),
             Some(count) => format!(", {count} processors"),
         };
+        let answer = self.answer.map_or(String::new(), |answer| {
+            format!(", {} ms an answer", answer.as_secs_f64() * 1e3)
+        });
         let beside = self
             .beside
             .as_ref()
             .map_or(String::new(), |setup| format!(", beside {}", setup.name));
         let what = format!(
-            "{} on {}, {}, disk {}{memory}{processors}{beside}",
+            "{} on {}, {}, disk {}{memory}{processors}{answer}{beside}",
             self.recipe.name,
             self.machine.name(),
             self.fs,
@@ -203,6 +208,7 @@ impl Experiment {
             model: case.model.clone(),
             memory_mb: case.memory_mb,
             processors: case.processors,
+            answer: case.answer,
             limit: self.limit,
             base: paths::base()?,
             output: out.join("output.log"),

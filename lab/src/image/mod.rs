@@ -43,6 +43,8 @@ pub const BUILT_IN: &[(&str, &str)] = built_in!(
         "resume",
         "resume-qemu",
         "podman-python",
+        "remote-python",
+        "remote-node",
         "podman-jvm",
         "podman-nginx",
         "podman-postgresql",

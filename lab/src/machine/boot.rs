@@ -83,6 +83,7 @@ impl Booting {
             );
         }
         let refused = [
+            ("answer_ms", spec.answer.is_some()),
             ("prepare", !setup.prepare.is_empty()),
             ("beside", spec.kind == Kind::Vm && !setup.beside.is_empty()),
             ("start", setup.start != ["{program}"]),

@@ -97,6 +97,7 @@ impl ChartArgs {
             model,
             memory_mb: None,
             processors: None,
+            answer: None,
             limit: Duration::from_secs(self.limit),
             output: base.join("console.log"),
             base,

@@ -2,16 +2,19 @@
 
 mod starts;
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use rustix::process::{WaitOptions, set_child_subreaper, wait};
 
 use super::Stage;
+use super::remote::{Remote, Server};
 use super::service::{Service, only_child_is};
 use crate::disk::{Attached, Counters, Entry, Options, Writes};
 use crate::image::{Fs, Recipe};
@@ -30,6 +33,8 @@ pub struct Chroot {
     kept: Option<Mounted>,
     /// What runs beside a start.
     beside: Option<Service>,
+    /// The disk's file system as the server has it; taken away before the disk.
+    served: Option<Guard>,
     /// `None` only while one is exchanged for another, or after that failed.
     disk: Option<Attached>,
     /// Where the writes of the attached disk are kept.
@@ -40,6 +45,10 @@ pub struct Chroot {
     base: PathBuf,
     output: PathBuf,
     limit: Duration,
+    /// How long the server needs for an answer, where the root comes from one.
+    answer: Option<Duration>,
+    /// The server of the newest mount.
+    server: Option<Arc<Server>>,
     registry: Registry,
 }
 
@@ -48,6 +57,8 @@ pub struct Chroot {
 pub struct Mounted {
     /// Newest last; taken away from the end.
     guards: Vec<Guard>,
+    /// The root, where it comes from a server; taken away after what is mounted on it.
+    _remote: Option<Remote>,
 }
 
 impl Drop for Mounted {
@@ -84,6 +95,9 @@ impl Chroot {
             base: base.to_owned(),
             output: output.to_owned(),
             limit: LIMIT,
+            answer: None,
+            server: None,
+            served: None,
             registry: registry.clone(),
         };
         machine.with_delta(None)?;
@@ -99,6 +113,7 @@ impl Chroot {
         self.kept = None;
         if self.disk.is_none() || self.delta != delta {
             // The old one first: both have the same mount point.
+            self.served = None;
             self.disk = None;
             self.options.writes = delta.clone().map_or(Writes::Forget, Writes::Delta);
             self.delta = delta;
@@ -136,9 +151,18 @@ impl Chroot {
     pub fn fresh(&mut self) -> Result<Mounted> {
         self.kept = None;
         let root = self.root();
-        let disk = self.disk.as_mut().context("no disk is attached")?;
-        disk.renew()?;
-        let mut mounted = Mounted { guards: Vec::new() };
+        let mut mounted = Mounted {
+            guards: Vec::new(),
+            _remote: None,
+        };
+        if let Some(answer) = self.answer {
+            let remote = Remote::mount(&self.serve()?, &root, answer, &self.registry)?;
+            self.server = Some(remote.server());
+            mounted._remote = Some(remote);
+        } else {
+            self.disk.as_mut().context("no disk is attached")?.renew()?;
+        }
+        let device = self.disk()?.device();
         let mut mount = |target: &Path, options: &[&str], source: &Path| -> Result<()> {
             fs::create_dir_all(target).with_context(|| format!("creating {}", target.display()))?;
             mounted.guards.push(self.registry.guard(Item::Mount {
@@ -151,8 +175,8 @@ impl Chroot {
             tools::run("mount", words)?;
             Ok(())
         };
-        let device = disk.device();
         match self.fs {
+            _ if self.answer.is_some() => {}
             Fs::Overlay => {
                 let (lower, upper) = (self.base.join("lower"), self.base.join("upper"));
                 mount(&lower, &["-t", "ext4", "-o", "ro,noatime"], device)?;
@@ -205,7 +229,7 @@ impl Chroot {
             .envs(&self.recipe.start.environment);
         // A group of its own, to be ended as one.
         command.process_group(0).current_dir("/");
-        let (before, stalled) = (self.disk()?.counters()?, stalled());
+        let (before, stalled) = (self.counters()?, stalled());
         let begin = Instant::now();
         let mut child = command.spawn().map_err(|error| tools::explain(program, &error))?;
         let pid = child.id() as i32;
@@ -218,7 +242,7 @@ impl Chroot {
         let status = child.wait().with_context(|| format!("waiting for {program}"))?;
         let seconds = begin.elapsed().as_secs_f64();
         let stalled_seconds = stalled.and_then(|before| Some(self::stalled()? - before));
-        let counted = self.disk()?.counters()?;
+        let counted = self.counters()?;
         drop(timer);
         settle(self.limit, self.beside.as_ref().map(Service::pid))?;
         drop(guard);
@@ -272,9 +296,35 @@ impl Chroot {
         }
     }
 
-    /// The disk's request log since the last call.
+    /// The disk's request log since the last call; empty where a server reads it.
     pub fn take_log(&self) -> Vec<Entry> {
-        self.disk.as_ref().map_or_else(Vec::new, Attached::take_log)
+        let disk = self.disk.as_ref().filter(|_| self.answer.is_none());
+        disk.map_or_else(Vec::new, Attached::take_log)
+    }
+
+    /// The directory that is served: the disk's file system, mounted once, for a server has in memory what it
+    /// is asked for again and again.
+    fn serve(&mut self) -> Result<PathBuf> {
+        let directory = self.base.join("served");
+        if self.served.is_none() {
+            fs::create_dir_all(&directory).with_context(|| format!("creating {}", directory.display()))?;
+            let guard = self.registry.guard(Item::Mount {
+                target: directory.clone(),
+            })?;
+            let device = self.disk()?.device().as_os_str();
+            let words = ["-t", "ext4", "-o", "ro,noatime"].map(OsStr::new);
+            tools::run("mount", words.into_iter().chain([device, directory.as_os_str()]))?;
+            self.served = Some(guard);
+        }
+        Ok(directory)
+    }
+
+    /// What was asked of the disk, or of the server.
+    fn counters(&self) -> Result<Counters> {
+        match &self.server {
+            Some(server) => Ok(server.counters()),
+            None => self.disk()?.counters(),
+        }
     }
 
     fn last_words(&self) -> String {

@@ -68,6 +68,7 @@ impl BootArgs {
             model: Model::load(&self.disk)?,
             memory_mb: self.memory,
             processors: self.processors,
+            answer: None,
             limit: Duration::from_secs(self.limit),
             output: base.join("console.log"),
             base: base.clone(),

@@ -14,6 +14,7 @@ mod console;
 mod container;
 mod initramfs;
 mod qmp;
+mod remote;
 mod running;
 mod service;
 mod vm;
@@ -53,6 +54,8 @@ pub struct Spec {
     pub memory_mb: Option<u64>,
     /// Emulated processors of a virtual machine; two when absent.
     pub processors: Option<NonZeroU8>,
+    /// How long the server needs for an answer from which the root comes, where it comes from one.
+    pub answer: Option<Duration>,
     /// A run that takes longer is ended and counts as aborted.
     pub limit: Duration,
     /// The lab's own directory (`paths::base`): mounts and scratch files.
@@ -124,9 +127,9 @@ pub struct Stage {
     pub name: String,
     /// Wall clock, in seconds, from before the fork to after the exit, or from power-on to the last mark.
     pub seconds: f64,
-    /// Read requests at the block device.
+    /// Read requests at the block device, or requests that a server answered.
     pub reads: u64,
-    /// Bytes read from the block device.
+    /// Bytes read from the block device, or from a server.
     pub bytes: u64,
     /// Seconds in which the device had a request outstanding.
     pub busy_seconds: f64,

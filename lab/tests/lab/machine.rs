@@ -39,6 +39,7 @@ fn spec(base: &Path) -> Spec {
         model: Model::load("none").unwrap(),
         memory_mb: None,
         processors: None,
+        answer: None,
         limit: LIMIT,
         base: base.to_owned(),
         output: base.join("console.log"),

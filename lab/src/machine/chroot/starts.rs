@@ -7,7 +7,8 @@ use anyhow::{Context, Result, bail};
 
 use super::Chroot;
 use crate::disk::Entry;
-use crate::image;
+use crate::image::{self, Fs};
+use crate::machine::remote::Server;
 use crate::machine::service::Service;
 use crate::machine::{Machine, Measured, Place, Spec, Stage};
 use crate::registry::Registry;
@@ -37,6 +38,17 @@ impl Chroot {
             ("setup.init", setup.init.is_some()),
             ("setup.initramfs", setup.initramfs.is_some()),
             (
+                "answer_ms beside another file system than ext4",
+                spec.answer.is_some() && spec.fs != Fs::Ext4,
+            ),
+            (
+                "answer_ms beside install, keep, or cache other than cold or warm",
+                spec.answer.is_some()
+                    && (!setup.install.is_empty()
+                        || setup.keep
+                        || !matches!(setup.cache, Cache::Cold | Cache::Warm)),
+            ),
+            (
                 "keep beside cache = \"kept\"",
                 setup.keep && setup.cache == Cache::Kept,
             ),
@@ -62,6 +74,7 @@ impl Chroot {
         } = spec;
         let mut machine = Chroot::new(recipe, &image, *fs, model, base, output, registry)?;
         machine.limit = spec.limit;
+        machine.answer = spec.answer;
         Ok(machine)
     }
 
@@ -124,13 +137,18 @@ impl Chroot {
         } else if setup.cache != Cache::Cold && !rehearsed {
             // What is dropped afterwards is read as the device would have it; else the device is not asked
             // again.
-            let _at_once = match setup.cache {
+            let disk_at_once = match setup.cache {
                 Cache::Warm | Cache::Kept => Some(self.disk()?.at_once()),
                 _ => None,
             };
+            let server_at_once = disk_at_once
+                .as_ref()
+                .and(self.server.clone())
+                .map(Server::at_once);
             let rehearsal = self.stage("rehearsal", &names.program)?;
             warm_bytes = warm_bytes.max(rehearsal.bytes / WARM_SHARE);
             self.check_product()?;
+            drop((disk_at_once, server_at_once));
         }
         if setup.cache == Cache::DropAll {
             // Dirty pages cannot be dropped.
