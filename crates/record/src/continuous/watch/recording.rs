@@ -17,8 +17,9 @@ use std::time::{Duration, Instant};
 /// `headstart run` has it.
 const QUIET: Duration = Duration::from_secs(2);
 
-/// A start takes no longer.
-const LIMIT: Duration = Duration::from_secs(30);
+/// A start takes no longer, as `headstart run` has it: what a slow server's files are needed for was half
+/// learned after 30 s, start after start.
+const LIMIT: Duration = Options::LIMIT;
 
 /// Nor does a session: what its user starts after that is no part of it.
 const LIMIT_OF_SESSION: Duration = Duration::from_secs(10);
