@@ -119,6 +119,7 @@ impl Boots {
             model: Model::load(disk)?,
             memory_mb: None,
             processors: None,
+            answer: None,
             limit: Duration::from_secs(240),
             output: console.clone(),
             base: base.clone(),

@@ -83,6 +83,7 @@ fn a_machine_is_read_ahead_from_its_second_boot_on() -> Result<()> {
         model: Model::load("none")?,
         memory_mb: None,
         processors: None,
+        answer: None,
         limit: Duration::from_secs(120),
         output: base.join("console.log"),
         base: base.clone(),
