@@ -48,7 +48,7 @@ fn a_start_is_scanned_once_and_its_key_bypassed_while_there_is_a_scanner() {
         return;
     }
     let (case, mut disk) = (Case::new(), disk());
-    let scans: Vec<u64> = (0..5).map(|_| start(&case, &mut disk, "1000")).collect();
+    let scans: Vec<u64> = (0..5).map(|_| start(&case, &mut disk, "1000000")).collect();
     assert!(
         scans.iter().all(|scans| (FILES..=FILES + FEW).contains(scans)),
         "{scans:?}"
@@ -72,7 +72,7 @@ fn what_was_learned_before_there_was_a_scanner_is_not_opened_once_more() {
         disk.remount_cold().unwrap();
         assert_eq!(case.run("av", &["sh", "-c", &words]).code(), 0);
     }
-    let scans: Vec<u64> = (0..4).map(|_| start(&case, &mut disk, "1000")).collect();
+    let scans: Vec<u64> = (0..4).map(|_| start(&case, &mut disk, "1000000")).collect();
     assert!(
         scans
             .iter()

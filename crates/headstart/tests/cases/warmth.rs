@@ -26,6 +26,9 @@ fn disk() -> LoopFs {
     .unwrap()
 }
 
+/// Of warm starts one in so many is a control, by chance: none of a test.
+const SELDOM: &str = "1000000";
+
 /// Starts a command under the name `k`; one in so many is a control run.
 fn start(case: &Case, every: &str, script: &str) -> Value {
     let mut command = case.command(&run_words(
@@ -62,7 +65,7 @@ fn one_cold_file_of_its_own_among_warm_libraries_is_read_ahead_each_time() {
     let root = disk.mount_point();
     let program = reads_all(&root);
     for _ in 0..2 {
-        start(&case, "1000", &program);
+        start(&case, SELDOM, &program);
         disk.remount_cold().unwrap();
     }
     for turn in 0..6 {
@@ -71,7 +74,7 @@ fn one_cold_file_of_its_own_among_warm_libraries_is_read_ahead_each_time() {
         }
         let own = File::open(root.join("own")).unwrap();
         advise_dontneed(&own, 0, 0).unwrap();
-        let outcome = start(&case, "1000", &program);
+        let outcome = start(&case, SELDOM, &program);
         assert!(!is_bypassed(&outcome), "{turn}: {outcome}");
     }
 }
@@ -84,7 +87,7 @@ fn a_warm_start_is_bypassed_also_where_no_start_is_a_control_run() {
     let (case, disk) = (Case::new(), disk());
     let program = reads_all(&disk.mount_point());
     start(&case, "0", &program);
-    for every in ["0", "1000", "0"] {
+    for every in ["0", SELDOM, "0"] {
         let outcome = start(&case, every, &program);
         assert!(is_bypassed(&outcome), "{every}: {outcome}");
     }
@@ -156,14 +159,14 @@ fn a_start_whose_largest_planned_file_is_gone_is_recorded_anew() {
     let (case, disk) = (Case::new(), disk());
     let root = disk.mount_point();
     let program = reads_all(&root);
-    start(&case, "1000", &program);
-    assert!(is_bypassed(&start(&case, "1000", &program)), "all is as it was");
+    start(&case, SELDOM, &program);
+    assert!(is_bypassed(&start(&case, SELDOM, &program)), "all is as it was");
     fs::rename(root.join("own"), root.join("new")).unwrap();
-    let outcome = start(&case, "1000", &program);
+    let outcome = start(&case, SELDOM, &program);
     assert!(!is_bypassed(&outcome), "{outcome}");
     let explained = case.headstart(&["explain", "--name", "k", root.join("new").to_str().unwrap()]);
     assert_eq!(explained.code(), 0, "it was learned: {}", explained.err);
-    let outcome = start(&case, "1000", &program);
+    let outcome = start(&case, SELDOM, &program);
     assert!(is_bypassed(&outcome), "not for ever: {outcome}");
 }
 
@@ -188,9 +191,9 @@ fn what_is_used_and_not_planned_has_starts_recorded_until_it_is_and_ever_more_se
             .unwrap();
     };
     bring();
-    start(&case, "1000", &script);
+    start(&case, SELDOM, &script);
     bring();
-    let second = start(&case, "1000", &script);
+    let second = start(&case, SELDOM, &script);
     assert!(
         !is_bypassed(&second),
         "its plan is in memory, and is not all of it: {second}"
@@ -198,7 +201,7 @@ fn what_is_used_and_not_planned_has_starts_recorded_until_it_is_and_ever_more_se
     let mut bypassed = 0;
     for _ in 0..12 {
         bring();
-        bypassed += u32::from(is_bypassed(&start(&case, "1000", &script)));
+        bypassed += u32::from(is_bypassed(&start(&case, SELDOM, &script)));
     }
     assert!(bypassed >= 4, "recorded at each start for ever");
     // It stays from now on: the plan asks for it, and that it is in memory says all.
@@ -225,6 +228,6 @@ fn what_is_used_and_not_planned_has_starts_recorded_until_it_is_and_ever_more_se
         unplanned() == 0
     });
     assert!(planned, "{}", unplanned());
-    let last = start(&case, "1000", &program);
+    let last = start(&case, SELDOM, &program);
     assert!(is_bypassed(&last), "{last}");
 }

@@ -119,7 +119,7 @@ fn a_start_is_read_ahead_though_the_one_a_moment_before_was_warm() {
     undisturbed(|| {
         let case = Case::new();
         let fs = disk(&["one"]);
-        let words = ["--no-control", "--control-every", "1000"];
+        let words = ["--no-control", "--control-every", "1000000"];
         let daemon = Daemon::start_by(&case, Command::new(binary()), &words);
         let one = key(&fs, "one");
         run(command(&fs, "one"));
