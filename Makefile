@@ -24,7 +24,7 @@ export ARCH
 LAB := target/release/headstart-lab
 
 .PHONY: all deps deps-cross deps-build deps-test deps-kernels deps-packages deps-live deps-arm64 crates crates-md build build-lab build-static order build-dynamic check lint man install-files deb rpm test-packages test-packages-vm test-packages-kills test-image test-live test-golden test-layout test-arm64 test-reproducible test test-all test-kernels \
-	deps-dynamic deps-consumers test-consumers fleet test-fleet bench-fleet deps-fleet test-debian13 test-dynamic test-cases test-storm fuzz fuzz-structured demo bench measure install clean
+	deps-dynamic deps-consumers test-consumers fleet test-fleet bench-fleet deps-fleet test-debian13 test-dynamic test-cases test-storm test-silent-server fuzz fuzz-structured demo bench measure install clean
 
 all: build
 
@@ -242,6 +242,7 @@ test-all: test test-kernels test-packages test-image test-reproducible test-cons
 	$(CARGO) test -j$(JOBS) --locked -p headstart-inspect --test report -- --ignored
 	$(CARGO) test -j$(JOBS) --locked -p headstart --test early -- --ignored
 	HEADSTART=$(abspath $(BIN)) tests/cases/run 6.1 6.12
+	$(MAKE) test-silent-server
 	fuzz/run 360
 	tests/debian13/run
 	tests/debian13/run make lint
@@ -275,6 +276,10 @@ test-cases: build-static deps-test deps-kernels deb
 # Hostile and odd starts, drawn at random, for SECONDS; SEED does the same again.
 test-storm: build-static deps-test
 	python3 tests/cases/storm --seconds $(or $(SECONDS),3600) $(if $(SEED),--seed $(SEED)) --program $(BIN)
+
+# A server that falls silent amid starts, ROUNDS times in each phase of one.
+test-silent-server: build-static deps-test
+	python3 tests/silent-server $(BIN) $(if $(ROUNDS),--rounds $(ROUNDS))
 
 test-kernels: build-static deps-kernels
 	HEADSTART=$(abspath $(BIN)) tests/kernels/run $(KERNEL)

@@ -5,6 +5,7 @@ mod built_in;
 mod cgroup;
 pub mod disk;
 pub mod experiment;
+mod fuse;
 pub mod host;
 pub mod image;
 pub mod kind;

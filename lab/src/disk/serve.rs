@@ -11,16 +11,15 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use fuser::{
-    BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation,
-    INodeNo, InitFlags, KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty,
-    ReplyEntry, ReplyOpen, ReplyWrite, Session, WriteFlags,
+    Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
+    KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen,
+    ReplyWrite, WriteFlags,
 };
 
 use super::backing::Backing;
 use super::clock::{Answer, Clock};
 use crate::model::{MAX_REQUEST, Op};
-use crate::registry::abort_fuse;
-use crate::{print, tools};
+use crate::{fuse, tools};
 
 /// The file's name below the mount point.
 pub const FILE: &str = "disk";
@@ -41,8 +40,8 @@ struct DiskFile {
 /// A mounted server; the file system goes away when it is dropped.
 #[derive(Debug)]
 pub struct Server {
-    session: Option<BackgroundSession>,
     file: PathBuf,
+    _mounted: fuse::Mounted,
 }
 
 impl Server {
@@ -64,41 +63,15 @@ impl Server {
             backing,
             clock,
         };
-        let session = Session::new(served, directory, &config)
-            .and_then(Session::spawn)
-            .with_context(|| format!("mounting the disk's FUSE file at {}", directory.display()))?;
         Ok(Server {
-            session: Some(session),
             file: directory.join(FILE),
+            _mounted: fuse::Mounted::new(served, directory, &config)?,
         })
     }
 
     /// The file to attach.
     pub fn file(&self) -> &Path {
         &self.file
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let Some(session) = self.session.take() else {
-            return;
-        };
-        // The connection is ended, not only the mount: another program's mount namespace may hold a copy of
-        // that, for ever.
-        let directory = self.file.parent().unwrap_or(&self.file);
-        if let Err(error) = abort_fuse(directory) {
-            print::note(format_args!(
-                "headstart-lab: ending {}: {error:#}",
-                self.file.display()
-            ));
-        }
-        if let Err(error) = session.join() {
-            print::note(format_args!(
-                "headstart-lab: serving {}: {error}",
-                self.file.display()
-            ));
-        }
     }
 }
 
@@ -163,15 +136,8 @@ impl Filesystem for DiskFile {
         config
             .add_capabilities(InitFlags::FUSE_ASYNC_DIO)
             .map_err(|_| io::Error::other("this kernel's FUSE has no asynchronous direct I/O"))?;
-        let refused = |limit| io::Error::other(format!("FUSE setting refused; the limit is {limit}"));
-        config.set_max_write(MAX_REQUEST as u32).map_err(refused)?;
-        config
-            .set_max_background(IN_FLIGHT)
-            .map_err(|limit| refused(limit.into()))?;
-        config
-            .set_congestion_threshold(IN_FLIGHT)
-            .map_err(|limit| refused(limit.into()))?;
-        Ok(())
+        config.set_max_write(MAX_REQUEST as u32).map_err(fuse::refused)?;
+        fuse::allow_at_once(config, IN_FLIGHT)
     }
 
     fn lookup(&self, _: &fuser::Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {

@@ -151,17 +151,18 @@ impl Chroot {
     pub fn fresh(&mut self) -> Result<Mounted> {
         self.kept = None;
         let root = self.root();
+        let remote = match self.answer {
+            Some(answer) => Some(Remote::mount(&self.serve()?, &root, answer, &self.registry)?),
+            None => {
+                self.disk.as_mut().context("no disk is attached")?.renew()?;
+                None
+            }
+        };
+        self.server = remote.as_ref().map(Remote::server);
         let mut mounted = Mounted {
             guards: Vec::new(),
-            _remote: None,
+            _remote: remote,
         };
-        if let Some(answer) = self.answer {
-            let remote = Remote::mount(&self.serve()?, &root, answer, &self.registry)?;
-            self.server = Some(remote.server());
-            mounted._remote = Some(remote);
-        } else {
-            self.disk.as_mut().context("no disk is attached")?.renew()?;
-        }
         let device = self.disk()?.device();
         let mut mount = |target: &Path, options: &[&str], source: &Path| -> Result<()> {
             fs::create_dir_all(target).with_context(|| format!("creating {}", target.display()))?;

@@ -3,11 +3,11 @@
 //! are not there, attributes and pages for as long as it is mounted; each open asks the server.
 
 use std::collections::HashMap;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirEntryExt, FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -15,14 +15,14 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use fuser::{
-    BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation,
-    INodeNo, InitFlags, KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData,
-    ReplyDirectory, ReplyEntry, ReplyOpen, Session, SessionACL,
+    Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
+    KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEntry,
+    ReplyOpen, SessionACL,
 };
 
 use crate::disk::Counters;
-use crate::print;
-use crate::registry::{Guard, Item, Registry, abort_fuse};
+use crate::fuse;
+use crate::registry::{Guard, Item, Registry};
 
 /// How long the client may keep what it was told: longer than a run.
 const KEPT: Duration = Duration::from_secs(3600);
@@ -64,11 +64,10 @@ impl Server {
 /// A mounted file system; it goes away when this is dropped.
 #[derive(Debug)]
 pub struct Remote {
-    session: Option<BackgroundSession>,
-    point: PathBuf,
-    server: Arc<Server>,
-    /// The mount goes with the session; this only makes sure.
+    // Dropped in this order: the mount goes with the server, the guard only makes sure.
+    _mounted: fuse::Mounted,
     _mount: Guard,
+    server: Arc<Server>,
 }
 
 /// While it lives, the server answers at once.
@@ -106,36 +105,16 @@ impl Remote {
             paths: RwLock::new(HashMap::from([(INodeNo::ROOT.0, source.to_owned())])),
             link_is_free: Mutex::new(Instant::now()),
         };
-        let session = Session::new(served, &point, &config)
-            .and_then(Session::spawn)
-            .with_context(|| format!("mounting the remote file system at {}", point.display()))?;
         Ok(Remote {
-            session: Some(session),
-            point,
-            server,
+            _mounted: fuse::Mounted::new(served, &point, &config)?,
             _mount: mount,
+            server,
         })
     }
 
     /// Who serves it.
     pub fn server(&self) -> Arc<Server> {
         Arc::clone(&self.server)
-    }
-}
-
-impl Drop for Remote {
-    fn drop(&mut self) {
-        let Some(session) = self.session.take() else {
-            return;
-        };
-        // The connection is ended, not only the mount: see `disk::Server`.
-        let ended = abort_fuse(&self.point).and_then(|()| Ok(session.join()?));
-        if let Err(error) = ended {
-            print::note(format_args!(
-                "headstart-lab: ending {}: {error:#}",
-                self.point.display()
-            ));
-        }
     }
 }
 
@@ -190,11 +169,7 @@ impl Served {
     }
 
     fn read_at(&self, ino: INodeNo, offset: u64, size: u32) -> Result<Vec<u8>, Errno> {
-        // What was not there when it was opened never comes to be read.
-        let file = File::options()
-            .read(true)
-            .custom_flags(no_follow())
-            .open(self.path(ino)?)?;
+        let file = File::open(self.path(ino)?)?;
         let mut bytes = vec![0; size as usize];
         let mut length = 0;
         while length < bytes.len() {
@@ -207,21 +182,16 @@ impl Served {
         Ok(bytes)
     }
 
-    fn list(&self, ino: INodeNo) -> Result<Vec<(INodeNo, FileType, std::ffi::OsString)>, Errno> {
+    fn list(&self, ino: INodeNo) -> Result<Vec<(INodeNo, FileType, OsString)>, Errno> {
         let mut entries = Vec::new();
         for entry in fs::read_dir(self.path(ino)?)? {
             let entry = entry?;
-            let inode = std::os::unix::fs::DirEntryExt::ino(&entry);
-            entries.push((INodeNo(inode), kind(entry.file_type()?), entry.file_name()));
+            entries.push((INodeNo(entry.ino()), kind(entry.file_type()?), entry.file_name()));
         }
         // The order is the same in each call, and names nothing of how the server's own disk is laid out.
         entries.sort_by(|a, b| a.2.as_bytes().cmp(b.2.as_bytes()));
         Ok(entries)
     }
-}
-
-fn no_follow() -> i32 {
-    rustix::fs::OFlags::NOFOLLOW.bits() as i32
 }
 
 fn kind(kind: fs::FileType) -> FileType {
@@ -264,15 +234,8 @@ impl Filesystem for Served {
         config
             .add_capabilities(wanted)
             .map_err(|missing| io::Error::other(format!("this kernel's FUSE has no {missing:?}")))?;
-        let refused = |limit: u32| io::Error::other(format!("FUSE setting refused; the limit is {limit}"));
-        config.set_max_readahead(LONGEST_READ).map_err(refused)?;
-        config
-            .set_max_background(AT_ONCE)
-            .map_err(|limit| refused(limit.into()))?;
-        config
-            .set_congestion_threshold(AT_ONCE)
-            .map_err(|limit| refused(limit.into()))?;
-        Ok(())
+        config.set_max_readahead(LONGEST_READ).map_err(fuse::refused)?;
+        fuse::allow_at_once(config, AT_ONCE)
     }
 
     fn lookup(&self, _: &fuser::Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {

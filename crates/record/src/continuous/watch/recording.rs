@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 /// `headstart run` has it.
 const QUIET: Duration = Duration::from_secs(2);
 
-/// A start takes no longer, as `headstart run` has it: what a slow server's files are needed for was half
-/// learned after 30 s, start after start.
+/// A start takes no longer, as `headstart run` has it. With half of that the end of a long start from a slow
+/// server was never learned.
 const LIMIT: Duration = Options::LIMIT;
 
 /// Nor does a session: what its user starts after that is no part of it.
@@ -258,6 +258,23 @@ impl Recording {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_start_is_recorded_as_long_as_by_headstart_run_and_a_session_is_not() {
+        let ended = |seconds: u64, is_session| {
+            let began_ns = monotonic_ns().saturating_sub(seconds * 1_000_000_000);
+            let options = Options::tree(Vec::new());
+            let pid = std::process::id();
+            let mut recording =
+                Recording::start(1, pid, began_ns, &options, Before::default(), Evidence::Uses).unwrap();
+            recording.is_session = is_session;
+            recording.has_ended(Instant::now(), |_| 0)
+        };
+        assert_eq!(ended(59, false), None);
+        assert!(matches!(ended(60, false), Some(EndReason::Limit)));
+        assert_eq!(ended(9, true), None);
+        assert!(matches!(ended(10, true), Some(EndReason::Limit)));
+    }
 
     #[test]
     fn who_hardly_waits_for_ten_seconds_works() {
